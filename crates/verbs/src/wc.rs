@@ -1,0 +1,157 @@
+//! Work completions.
+
+use bitflags::bitflags;
+
+use crate::{Qpn, RKey};
+
+/// How a work request ended. Values of `enum ibv_wc_status`.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[repr(u8)]
+pub enum WcStatus {
+    /// Done.
+    Success = 0,
+    /// A local buffer did not fit the message.
+    LocLenErr = 1,
+    /// An internal consistency error of the local QP.
+    LocQpOpErr = 2,
+    /// A local buffer is not covered by a valid region, or lacks the rights.
+    LocProtErr = 4,
+    /// Flushed: the QP was in, or went to, the error state first.
+    WrFlushErr = 5,
+    /// A memory window could not be bound.
+    MwBindErr = 6,
+    /// The responder sent something that does not fit the request.
+    BadRespErr = 7,
+    /// Local access error: a received RDMA WRITE with immediate hit a protection error.
+    LocAccessErr = 8,
+    /// The responder found the request invalid.
+    RemInvReqErr = 9,
+    /// The responder refused access.
+    RemAccessErr = 10,
+    /// The responder failed while executing.
+    RemOpErr = 11,
+    /// No acknowledgement within the retry limit.
+    RetryExcErr = 12,
+    /// The receiver was not ready within the retry limit.
+    RnrRetryExcErr = 13,
+    /// The responder aborted the operation.
+    RemAbortErr = 16,
+    /// The device failed.
+    FatalErr = 19,
+    /// The response timed out.
+    RespTimeoutErr = 20,
+    /// Anything else.
+    GeneralErr = 21,
+}
+
+impl WcStatus {
+    /// A sentence for people, as `ibv_wc_status_str` would give.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::LocLenErr => "local length error",
+            Self::LocQpOpErr => "local QP operation error",
+            Self::LocProtErr => "local protection error",
+            Self::WrFlushErr => "work request flushed",
+            Self::MwBindErr => "memory window bind error",
+            Self::BadRespErr => "bad response",
+            Self::LocAccessErr => "local access error",
+            Self::RemInvReqErr => "remote invalid request",
+            Self::RemAccessErr => "remote access error",
+            Self::RemOpErr => "remote operation error",
+            Self::RetryExcErr => "transport retry counter exceeded",
+            Self::RnrRetryExcErr => "RNR retry counter exceeded",
+            Self::RemAbortErr => "remote aborted",
+            Self::FatalErr => "fatal error",
+            Self::RespTimeoutErr => "response timeout",
+            Self::GeneralErr => "general error",
+        }
+    }
+}
+
+/// Which operation a completion belongs to. Values of `enum ibv_wc_opcode`.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[repr(u8)]
+pub enum WcOpcode {
+    /// SEND in all its forms.
+    Send = 0,
+    /// RDMA WRITE in both forms.
+    RdmaWrite = 1,
+    /// RDMA READ.
+    RdmaRead = 2,
+    /// Compare and swap.
+    CompSwap = 3,
+    /// Fetch and add.
+    FetchAdd = 4,
+    /// A memory window was bound.
+    BindMw = 5,
+    /// A key was invalidated locally.
+    LocalInv = 6,
+    /// A received SEND.
+    Recv = 128,
+    /// A received RDMA WRITE with immediate.
+    RecvRdmaWithImm = 129,
+}
+
+bitflags! {
+    /// What a completion carries besides its fixed fields. Values of `enum ibv_wc_flags`.
+    #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+    pub struct WcFlags: u32 {
+        /// A GRH (or its IPv4 form) lies in the first 40 bytes of the receive buffer.
+        const GRH = 1 << 0;
+        /// `imm_data` is valid.
+        const WITH_IMM = 1 << 1;
+        /// `invalidated_rkey` is valid.
+        const WITH_INV = 1 << 3;
+    }
+}
+
+/// A work completion, as `struct ibv_wc`.
+///
+/// With a status other than `Success` only `wr_id`, `status`, `vendor_err` and `qpn` are meaningful.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Wc {
+    /// The work request's identifier, as posted.
+    pub wr_id: u64,
+    /// How it ended.
+    pub status: WcStatus,
+    /// What was done.
+    pub opcode: WcOpcode,
+    /// A detail of the error for people who read traces: the NAK syndrome, or 0.
+    pub vendor_err: u32,
+    /// Bytes received, or read; for sends undefined.
+    pub byte_len: u32,
+    /// Immediate data as a number in host order (`WITH_IMM`).
+    pub imm_data: u32,
+    /// The key that the peer invalidated (`WITH_INV`).
+    pub invalidated_rkey: RKey,
+    /// The local QP.
+    pub qpn: Qpn,
+    /// The sending QP (datagram receives).
+    pub src_qp: Qpn,
+    /// Which optional fields are valid.
+    pub flags: WcFlags,
+}
+
+impl Wc {
+    /// A completion of `opcode` with everything optional empty.
+    pub const fn new(wr_id: u64, status: WcStatus, opcode: WcOpcode, qpn: Qpn) -> Self {
+        Self {
+            wr_id,
+            status,
+            opcode,
+            vendor_err: 0,
+            byte_len: 0,
+            imm_data: 0,
+            invalidated_rkey: RKey::new(0),
+            qpn,
+            src_qp: Qpn::new(0),
+            flags: WcFlags::empty(),
+        }
+    }
+
+    /// The immediate data, if the completion carries any.
+    pub fn imm(&self) -> Option<u32> {
+        self.flags.contains(WcFlags::WITH_IMM).then_some(self.imm_data)
+    }
+}
