@@ -1,0 +1,140 @@
+//! What goes out by one send call: packets of equal size to one destination.
+
+use std::net::IpAddr;
+
+use crate::{LinkCaps, LinkId};
+
+/// Where a batch goes: a route that a link resolved when the connection was made.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Route {
+    /// The link.
+    pub link: LinkId,
+    /// Our address: the source that the ICRC covers.
+    pub local: IpAddr,
+    /// The peer's address.
+    pub remote: IpAddr,
+    /// Scope of a link-local IPv6 address; 0 otherwise.
+    pub scope_id: u32,
+    /// Which of the link's transmit sockets.
+    pub socket: u8,
+    /// That socket's UDP port, which the ICRC covers.
+    pub local_port: u16,
+    /// The peer's UDP port: 4791 unless private.
+    pub remote_port: u16,
+    /// Type of service or traffic class, ECN bits included.
+    pub traffic_class: u8,
+    /// Time to live or hop limit.
+    pub hop_limit: u8,
+}
+
+/// Up to 64 packets of one size (the last may be shorter) to one destination, in one piece of memory.
+///
+/// A packet's index in the batch is also its IPv4 identification: the kernel numbers the segments of a
+/// super-packet from 0, and a single packet of an unconnected socket gets 0.
+#[derive(Debug)]
+pub struct TxBatch {
+    bytes: Box<[u8]>,
+    len: usize,
+    segment: usize,
+    count: usize,
+    closed: bool,
+    max_packets: usize,
+    route: Option<Route>,
+}
+
+impl TxBatch {
+    /// An empty batch for a link with these limits.
+    pub fn new(caps: &LinkCaps) -> Self {
+        Self {
+            bytes: vec![0; caps.max_batch_bytes].into_boxed_slice(),
+            len: 0,
+            segment: 0,
+            count: 0,
+            closed: false,
+            max_packets: caps.max_batch_packets,
+            route: None,
+        }
+    }
+
+    /// Forgets the packets; the memory stays.
+    pub fn clear(&mut self) {
+        (self.len, self.segment, self.count, self.closed, self.route) = (0, 0, 0, false, None);
+    }
+
+    /// Takes new limits of the link (it stopped segmenting, say). Only on an empty batch.
+    pub fn set_max_packets(&mut self, max_packets: usize) {
+        debug_assert!(self.is_empty());
+        self.max_packets = max_packets.max(1);
+    }
+
+    /// Whether a packet of `size` bytes to `route` can join: same route, not longer than the first, nothing
+    /// shorter before it, and room.
+    pub fn fits(&self, route: &Route, size: usize) -> bool {
+        if size == 0 || size > self.bytes.len() - self.len {
+            return false;
+        }
+        if self.count == 0 {
+            return true;
+        }
+        !self.closed && self.count < self.max_packets && size <= self.segment && self.route.as_ref() == Some(route)
+    }
+
+    /// Room for a packet of `size` bytes: its index and its bytes (with any contents), or `None` if it does not fit.
+    pub fn push(&mut self, route: &Route, size: usize) -> Option<(u16, &mut [u8])> {
+        if !self.fits(route, size) {
+            return None;
+        }
+        if self.count == 0 {
+            self.segment = size;
+            self.route = Some(*route);
+        }
+        self.closed = size < self.segment;
+        let start = self.len;
+        self.len += size;
+        self.count += 1;
+        // The count is bounded by the link's 128 packets at most.
+        let index = u16::try_from(self.count - 1).unwrap_or(u16::MAX);
+        Some((index, &mut self.bytes[start..start + size]))
+    }
+
+    /// Takes back the last packet, which could not be filled.
+    pub fn pop(&mut self, size: usize) {
+        debug_assert!(self.count > 0 && size <= self.len);
+        self.len -= size;
+        self.count -= 1;
+        self.closed = false;
+        if self.count == 0 {
+            self.clear();
+        }
+    }
+
+    /// Whether there is no packet.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Number of packets.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Size of every packet but the last.
+    pub fn segment(&self) -> usize {
+        self.segment
+    }
+
+    /// All packets, one after another.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    /// The packets one by one.
+    pub fn packets(&self) -> impl Iterator<Item = &[u8]> {
+        self.bytes().chunks(self.segment.max(1))
+    }
+
+    /// The destination; `None` if empty.
+    pub fn route(&self) -> Option<&Route> {
+        self.route.as_ref()
+    }
+}
