@@ -56,8 +56,8 @@ static int same(const char *what, uint64_t base, const unsigned char *got, const
 				first = i;
 			bad++;
 		}
-	fail("%s: byte 0x%" PRIx64 " is 0x%02x, should be 0x%02x (%" PRIu64 " of %" PRIu64 " bytes wrong)", what,
-	     base + first, got[first], want[first], bad, len);
+	fail("%s: byte %" PRId64 " is 0x%02x, should be 0x%02x (%" PRIu64 " of %" PRIu64 " bytes wrong)", what,
+	     (int64_t)(base + first), got[first], want[first], bad, len);
 	return 0;
 }
 

@@ -39,6 +39,9 @@
 #define DEPTH 120		/* operations posted at once */
 #define MAXMW 64
 #define RECV0 1000		/* wr_id of the first receive */
+/* rxe hands the kernel's IB_WC_WITH_INVALIDATE (bit 2) to user space as it is, where the verbs say bit 3
+ * (rxe_resp.c do_complete(), Linux 6.12). */
+#define WITH_INV (IBV_WC_WITH_INV | 1 << 2)
 
 struct peer { uint32_t qpn, psn, rkey, mwkey; uint64_t addr; union ibv_gid gid; };
 
@@ -277,7 +280,7 @@ static void check_recv(struct ibv_wc *w)
 		rx_errors++;
 		return;
 	}
-	r.kind = w->opcode == IBV_WC_RECV_RDMA_WITH_IMM ? RX_WRITE_IMM : w->wc_flags & IBV_WC_WITH_INV ? RX_SEND_INV :
+	r.kind = w->opcode == IBV_WC_RECV_RDMA_WITH_IMM ? RX_WRITE_IMM : w->wc_flags & WITH_INV ? RX_SEND_INV :
 		 w->wc_flags & IBV_WC_WITH_IMM ? RX_SEND_IMM : RX_SEND;
 	r.tag = r.kind == RX_SEND_INV ? w->invalidated_rkey : ntohl(w->imm_data);
 	if (rx_seen < RXLOG)
@@ -310,7 +313,7 @@ static void check_recv(struct ibv_wc *w)
 
 static void show(struct ibv_wc *w)
 {
-	int inv = w->wc_flags & IBV_WC_WITH_INV;
+	int inv = w->opcode == IBV_WC_RECV && w->wc_flags & WITH_INV;
 
 	say("wc id %llu %s(%d) op %d len %u%s 0x%x qp 0x%x src 0x%x vend 0x%x", (unsigned long long)w->wr_id,
 	    ibv_wc_status_str(w->status), w->status, w->status ? -1 : (int)w->opcode, w->status ? 0 : w->byte_len,
