@@ -5,7 +5,7 @@
 //! - `IBTA C9-92`, `IBTA o9-43`, `IBTA ch. 9.2`, `IBTA vol. 1, ch. 9.7`, `IBTA table 37`, `IBTA fig. 82`, `IBTA annex A14`
 //! - `RoCEv2 annex A17`, `RoCEv2 annex A17.9`
 //! - `RFC 5044 §4.1`, `RFC 5044 appendix A`
-//! - `as rxe_resp.c check_psn()`, or `rxe_hdr.h BTH_PSN_MASK` for a header file
+//! - `as rxe_resp.c check_psn()`, `rxe_comp.c rnrnak_usec` (a table), `rxe_hdr.h struct rxe_bth`
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -105,7 +105,7 @@ fn comment(line: &str) -> Option<&str> {
     let at = line
         .match_indices("//")
         .map(|(at, _)| at)
-        .find(|&at| line[..at].matches('"').count() % 2 == 0 && !line[..at].ends_with(':'))?;
+        .find(|&at| line[..at].matches('"').count().is_multiple_of(2) && !line[..at].ends_with(':'))?;
     Some(line[at..].trim_start_matches('/').trim_start_matches('!'))
 }
 
@@ -118,7 +118,7 @@ fn citations_in(words: &[(usize, &str)]) -> Vec<(usize, Citation)> {
             "IBTA" => ibta(at(i + 1), at(i + 2), at(i + 3), at(i + 4)),
             "RoCEv2" if at(i + 1).eq_ignore_ascii_case("annex") => Some(annex("RoCEv2", at(i + 2))),
             word if word.starts_with("RFC") => rfc(word, at(i + 1), at(i + 2), at(i + 3)),
-            word if is_kernel_file(word) => Some(kernel(word, at(i + 1))),
+            word if is_kernel_file(word) => Some(kernel(word, at(i + 1), at(i + 2))),
             _ => None,
         };
         found.extend(citation.map(|c| (words[i].0, c)));
@@ -206,16 +206,16 @@ fn is_kernel_file(word: &str) -> bool {
     module.is_some_and(|m| m.starts_with("rxe_") || m.starts_with("siw_") || matches!(m, "rxe" | "siw"))
 }
 
-fn kernel(file: &str, place: &str) -> Citation {
-    let name = place.strip_suffix("()");
+fn kernel(file: &str, place: &str, second: &str) -> Citation {
     let is_name = |n: &str| n.len() > 2 && n.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-    match name {
-        Some(function) if is_name(function) => Citation::Good(format!("{file} {place}")),
-        None if file.ends_with(".h") && is_name(place) && place.contains('_') => {
-            Citation::Good(format!("{file} {place}"))
-        }
-        _ => Citation::Malformed(format!("{file} {place}"), "no function, such as check_psn(), follows"),
+    if matches!(place, "struct" | "enum") && is_name(second) {
+        return Citation::Good(format!("{file} {place} {second}"));
     }
+    // A function by its parentheses, a table or a constant by its underscore.
+    if place.strip_suffix("()").is_some_and(is_name) || (is_name(place) && place.contains('_')) {
+        return Citation::Good(format!("{file} {place}"));
+    }
+    Citation::Malformed(format!("{file} {place}"), "no function or table, such as check_psn(), follows")
 }
 
 /// `9`, `9.7`, `9.7.5.1.2`
@@ -263,6 +263,7 @@ mod tests {
         );
         assert_eq!(good("// As `rxe_resp.c check_psn()`, RC branch."), ["rxe_resp.c check_psn()"]);
         assert_eq!(good("// as rxe_hdr.h BTH_PSN_MASK"), ["rxe_hdr.h BTH_PSN_MASK"]);
+        assert_eq!(good("// as rxe_hdr.h `struct rxe_bth`"), ["rxe_hdr.h struct rxe_bth"]);
     }
 
     #[test]
@@ -279,7 +280,7 @@ mod tests {
             "// RFC5044 §4",
             "// RoCEv2 annex",
             "// as rxe_resp.c",
-            "// as rxe_resp.c check_psn",
+            "// as rxe_resp.c. They differ",
         ] {
             assert!(is_malformed(text), "{text}: {:?}", citations(text));
         }
