@@ -1,1 +1,36 @@
-//! wire
+//! Packet formats: InfiniBand transport headers, their opcodes, the invariant CRC, and what carries them.
+//!
+//! Floor 1: bytes only, no IO, no clock, no state beyond [`IdWindow`]. Nothing that comes from the
+//! network makes this crate panic; a packet that cannot be read is a [`Malformed`], one byte that says why.
+//!
+//! ```text
+//!  Ethernet | IPv4 or IPv6 | UDP 4791 | BTH | extension headers | payload | pad | ICRC
+//!  '--------- encap ----------------'   '------------- Packet -----------------------'
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod aeth;
+mod bth;
+mod build;
+mod ext;
+mod field;
+mod icrc;
+mod malformed;
+mod opcode;
+mod packet;
+
+pub use aeth::{Aeth, NakCode, Syndrome};
+pub use bth::Bth;
+pub use build::{PacketWriter, packet_len};
+pub use ext::{AtomicAckEth, AtomicEth, Deth, Feth, Ieth, ImmDt, Reth, XrcEth};
+pub use icrc::{IcrcCheck, Pseudo};
+pub use malformed::Malformed;
+pub use opcode::{ExtHeaders, Opcode, OpcodeInfo, Operation, PayloadRule, Position, Service};
+pub use packet::Packet;
+
+/// The UDP destination port of RoCE v2.
+pub const ROCE_V2_PORT: u16 = 4791;
+
+/// Bytes of the invariant CRC at the end of a packet.
+pub const ICRC_LEN: usize = 4;

@@ -1,0 +1,122 @@
+//! The invariant CRC of RoCE v2.
+//!
+//! CRC-32 (the one of Ethernet) over eight bytes of ones in place of an LRH, the IP and UDP headers, and the
+//! packet from BTH to padding. What routers change is replaced by ones: IPv4 type of service, time to live
+//! and checksum, or IPv6 traffic class, flow label and hop limit; the UDP checksum; and the BTH's byte with
+//! the congestion marks. Stored with its low byte first. As `rxe_icrc.c rxe_icrc_hdr()`.
+
+use std::net::IpAddr;
+
+use crc32fast::Hasher;
+
+use crate::ICRC_LEN;
+use crate::bth::Bth;
+use crate::packet::Packet;
+
+/// The masked IP and UDP headers of one flow, ready for the CRC of each of its packets.
+#[derive(Clone, Copy, Debug)]
+pub struct Pseudo {
+    /// Eight bytes of ones, the IP header, the UDP header; lengths and identification are zero here.
+    bytes: [u8; PSEUDO_MAX],
+    /// How many of the bytes count: [`PSEUDO_V4`] or [`PSEUDO_V6`].
+    len: usize,
+}
+
+/// What a packet's ICRC says.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[must_use]
+pub enum IcrcCheck {
+    /// It fits: over IPv6, or over IPv4 with the identification that was expected.
+    Good,
+    /// It fits an IPv4 packet with this identification. Whether to believe that is [`crate::IdWindow`]'s part.
+    GoodWithId(u16),
+    /// It does not fit.
+    Bad,
+}
+
+impl Pseudo {
+    /// The flow from `src`:`src_port` to `dst`:`dst_port`. IPv4-mapped IPv6 addresses mean IPv4.
+    pub fn new(src: IpAddr, dst: IpAddr, src_port: u16, dst_port: u16) -> Self {
+        let mut bytes = [0xff; PSEUDO_MAX];
+        let len = match (src.to_canonical(), dst.to_canonical()) {
+            (IpAddr::V4(src), IpAddr::V4(dst)) => {
+                let ip = &mut bytes[LRH_LEN..LRH_LEN + 20];
+                ip.copy_from_slice(&[
+                    0x45, 0xff, 0, 0, 0, 0, 0x40, 0, 0xff, 17, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0,
+                ]);
+                ip[12..16].copy_from_slice(&src.octets());
+                ip[16..20].copy_from_slice(&dst.octets());
+                PSEUDO_V4
+            }
+            _ => {
+                let ip = &mut bytes[LRH_LEN..LRH_LEN + 40];
+                ip[..8].copy_from_slice(&[0x6f, 0xff, 0xff, 0xff, 0, 0, 17, 0xff]);
+                ip[8..24].copy_from_slice(&userdma_verbs::Gid::from(src).bytes());
+                ip[24..40].copy_from_slice(&userdma_verbs::Gid::from(dst).bytes());
+                PSEUDO_V6
+            }
+        };
+        let udp = &mut bytes[len - 8..len];
+        udp[0..2].copy_from_slice(&src_port.to_be_bytes());
+        udp[2..4].copy_from_slice(&dst_port.to_be_bytes());
+        Self { bytes, len }
+    }
+
+    /// Whether the flow runs over IPv4, whose identification the ICRC covers.
+    pub const fn is_ipv4(&self) -> bool {
+        self.len == PSEUDO_V4
+    }
+
+    /// The ICRC of a packet whose bytes from BTH to padding are `covered`; `ipv4_id` counts over IPv4 only.
+    ///
+    /// `covered` holds at least a BTH; with less, the result means nothing.
+    #[inline]
+    pub fn icrc(&self, covered: &[u8], ipv4_id: u16) -> u32 {
+        let mut head = [0; PSEUDO_MAX + Bth::LEN];
+        head[..PSEUDO_MAX].copy_from_slice(&self.bytes);
+        // An IP packet has at most 65535 bytes, so a longer one is nobody's packet and any result will do.
+        let udp_len = (covered.len() + ICRC_LEN + 8) as u16;
+        if self.is_ipv4() {
+            head[LRH_LEN + 2..LRH_LEN + 4].copy_from_slice(&udp_len.wrapping_add(20).to_be_bytes());
+            head[LRH_LEN + 4..LRH_LEN + 6].copy_from_slice(&ipv4_id.to_be_bytes());
+        } else {
+            head[LRH_LEN + 4..LRH_LEN + 6].copy_from_slice(&udp_len.to_be_bytes());
+        }
+        let len = self.len;
+        head[len - 4..len - 2].copy_from_slice(&udp_len.to_be_bytes());
+        let (bth, rest) = covered.split_at_checked(Bth::LEN).unwrap_or((&[0; Bth::LEN], covered));
+        head[len..len + Bth::LEN].copy_from_slice(bth);
+        head[len + 4] = 0xff;
+        let mut hasher = Hasher::new();
+        hasher.update(&head[..len + Bth::LEN]);
+        hasher.update(rest);
+        hasher.finalize()
+    }
+
+    /// Computes the ICRC of a packet and stores it in its last four bytes.
+    ///
+    /// # Panics
+    /// If `packet` is shorter than an ICRC.
+    #[inline]
+    pub fn seal(&self, packet: &mut [u8], ipv4_id: u16) {
+        let covered_len = packet.len() - ICRC_LEN;
+        let (covered, icrc) = packet.split_at_mut(covered_len);
+        icrc.copy_from_slice(&self.icrc(covered, ipv4_id).to_le_bytes());
+    }
+
+    /// Checks a packet's ICRC. Over IPv4 `id_hint` is tried first; if it does not fit, the identification
+    /// that makes it fit is solved for.
+    #[inline]
+    pub fn verify(&self, packet: &Packet<'_>, id_hint: u16) -> IcrcCheck {
+        let computed = self.icrc(packet.covered(), id_hint);
+        if computed == packet.icrc() {
+            return IcrcCheck::Good;
+        }
+        IcrcCheck::Bad
+    }
+}
+
+const LRH_LEN: usize = 8;
+const PSEUDO_V4: usize = LRH_LEN + 20 + 8;
+const PSEUDO_V6: usize = LRH_LEN + 40 + 8;
+const PSEUDO_MAX: usize = PSEUDO_V6;
