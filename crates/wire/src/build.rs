@@ -125,8 +125,7 @@ impl<'a> PacketWriter<'a> {
             self.at + len + pad_len + ICRC_LEN,
             "room does not fit the packet"
         );
-        // The pad count is bits 5..4 of the BTH's second byte; at most 3, so nothing is lost.
-        self.bytes[1] = self.bytes[1] & !0x30 | (pad_len as u8) << 4;
+        self.bytes[1] = self.bytes[1] & !0x30 | PAD_BITS[pad_len];
         let (payload, rest) = self.bytes[self.at..].split_at_mut(len);
         rest[..pad_len].fill(0);
         payload
@@ -146,3 +145,6 @@ impl<'a> PacketWriter<'a> {
         self
     }
 }
+
+/// The BTH's second byte by pad count, its other bits zero.
+const PAD_BITS: [u8; 4] = [0x00, 0x10, 0x20, 0x30];

@@ -160,7 +160,7 @@ pub struct OpcodeInfo {
     /// The transport service.
     pub service: Service,
     /// The operation.
-    pub operation: Operation,
+    pub op: Operation,
     /// The packet's place in its message.
     pub position: Position,
     /// The extension headers.
@@ -191,15 +191,12 @@ impl OpcodeInfo {
 
     /// Whether the packet answers a request, and so is the completer's business.
     pub const fn is_response(&self) -> bool {
-        matches!(
-            self.operation,
-            Operation::ReadResponse | Operation::Acknowledge | Operation::AtomicAcknowledge
-        )
+        matches!(self.op, Operation::ReadResponse | Operation::Acknowledge | Operation::AtomicAcknowledge)
     }
 
     /// Whether the packet is a request, and so is the responder's business.
     pub const fn is_request(&self) -> bool {
-        !self.is_response() && !matches!(self.operation, Operation::Cnp)
+        !self.is_response() && !matches!(self.op, Operation::Cnp)
     }
 }
 
@@ -224,7 +221,7 @@ macro_rules! opcodes {
                 let headers = ExtHeaders::empty()$(.union(ExtHeaders::$header))*;
                 table[$byte] = OpcodeInfo {
                     service: Service::$service,
-                    operation: Operation::$op,
+                    op: Operation::$op,
                     position: Position::$position,
                     headers,
                     header_len: Bth::LEN + headers.len_bytes(),
@@ -314,7 +311,7 @@ opcodes! {
 /// Fills the table where no opcode is; [`Opcode`] has no value that leads here.
 const UNKNOWN: OpcodeInfo = OpcodeInfo {
     service: Service::Cnp,
-    operation: Operation::Cnp,
+    op: Operation::Cnp,
     position: Position::Only,
     headers: ExtHeaders::empty(),
     header_len: Bth::LEN,
