@@ -1,8 +1,11 @@
-//! Completion queues and completion channels.
+//! Completion queues.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
-use userdma_verbs::Wc;
+use userdma_verbs::{Wc, WcStatus};
+
+use crate::{CompChannel, lock};
 
 /// What a completion queue waits for before it notifies its channel. A request is used up by the notification.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -28,89 +31,165 @@ pub enum Pushed {
 }
 
 /// A completion queue: a bounded ring that the device fills and callers poll, on any thread.
+///
+/// All its memory is set aside when it is made and touched when it is first used. The lock is held for copies only.
+/// A queue that was too small once is in error for ever: what it holds can still be polled, nothing is added.
 #[derive(Debug)]
-pub struct Cq {}
+pub struct Cq {
+    number: u32,
+    capacity: u32,
+    channel: Option<Arc<CompChannel>>,
+    /// The number of completions in the ring, changed under its lock.
+    count: AtomicU32,
+    /// Changed under the ring's lock.
+    overflowed: AtomicBool,
+    ring: Mutex<Ring>,
+}
+
+#[derive(Debug)]
+struct Ring {
+    /// Grows to the capacity as slots are used for the first time, in memory set aside before.
+    slots: Vec<Wc>,
+    /// The slot of the oldest completion.
+    head: usize,
+    len: usize,
+    armed: Option<Arm>,
+}
 
 impl Cq {
     /// CQ `number` of at least `cqe` entries, reporting to `channel`.
     pub fn new(number: u32, cqe: u32, channel: Option<Arc<CompChannel>>) -> Self {
-        let _ = (number, cqe, channel);
-        todo!()
+        let capacity = cqe.max(1);
+        let ring = Ring { slots: Vec::with_capacity(capacity as usize), head: 0, len: 0, armed: None };
+        Self {
+            number,
+            capacity,
+            channel,
+            count: AtomicU32::new(0),
+            overflowed: AtomicBool::new(false),
+            ring: Mutex::new(ring),
+        }
     }
 
     /// Its number on the device.
     pub fn number(&self) -> u32 {
-        todo!()
+        self.number
     }
 
     /// Entries it holds.
     pub fn capacity(&self) -> u32 {
-        todo!()
+        self.capacity
     }
 
     /// Its channel.
     pub fn channel(&self) -> Option<&Arc<CompChannel>> {
-        todo!()
+        self.channel.as_ref()
     }
 
     /// Whether it is empty: one load, no lock.
+    ///
+    /// A completion whose push happened before the call is seen. One that is being pushed at this moment may be
+    /// missed, and one that another thread is taking at this moment may be seen.
+    #[inline]
     pub fn is_empty(&self) -> bool {
-        todo!()
+        self.count.load(Ordering::Acquire) == 0
     }
 
     /// Device: adds a completion; `solicited` if the sender asked for notification.
     pub fn push(&self, wc: Wc, solicited: bool) -> Pushed {
-        let _ = (wc, solicited);
-        todo!()
+        let mut ring = lock(&self.ring);
+        if self.overflowed.load(Ordering::Relaxed) {
+            return Pushed::Lost;
+        }
+        if ring.len == self.capacity as usize {
+            self.overflowed.store(true, Ordering::Release);
+            return Pushed::Overflow;
+        }
+        ring.append(wc, self.capacity as usize);
+        self.publish(&ring);
+        let Some(channel) = &self.channel else {
+            return Pushed::Quiet;
+        };
+        let fires = match ring.armed {
+            None => false,
+            Some(Arm::Any) => true,
+            Some(Arm::Solicited) => solicited || wc.status != WcStatus::Success,
+        };
+        if !fires {
+            return Pushed::Quiet;
+        }
+        ring.armed = None;
+        // Under the ring's lock, so that whoever finds the queue disarmed also finds the event.
+        channel.push_event(self.number);
+        Pushed::Notify
     }
 
     /// Takes up to `out.len()` completions, oldest first; how many. Safe for several callers at once.
     pub fn poll(&self, out: &mut [Wc]) -> usize {
-        let _ = out;
-        todo!()
+        if self.is_empty() || out.is_empty() {
+            return 0;
+        }
+        let mut ring = lock(&self.ring);
+        let taken = ring.take(out, self.capacity as usize);
+        self.publish(&ring);
+        taken
     }
 
     /// Asks for one notification. A stronger request (`Any`) is not weakened by a later `Solicited`.
+    ///
+    /// Only completions that are added afterwards notify. A caller that wants to sleep therefore polls once more
+    /// after arming. Without a channel nothing happens.
     pub fn arm(&self, arm: Arm) {
-        let _ = arm;
-        todo!()
+        let mut ring = lock(&self.ring);
+        match (ring.armed, arm) {
+            (Some(Arm::Any), Arm::Any | Arm::Solicited) => {}
+            (None | Some(Arm::Solicited), Arm::Any | Arm::Solicited) => ring.armed = Some(arm),
+        }
     }
 
     /// Whether a completion was refused.
     pub fn has_overflowed(&self) -> bool {
-        todo!()
+        self.overflowed.load(Ordering::Acquire)
+    }
+
+    /// Bytes of memory that the queue takes once all of it has been used.
+    pub fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + self.capacity as usize * size_of::<Wc>()
+    }
+
+    fn publish(&self, ring: &Ring) {
+        // Never more than the capacity, which is a u32.
+        self.count.store(ring.len as u32, Ordering::Release);
     }
 }
 
-/// A completion channel: which completion queues have notified, in order. The host joins it to an eventfd.
-#[derive(Debug)]
-pub struct CompChannel {}
-
-impl CompChannel {
-    /// Channel `id` (the host's number for it).
-    pub fn new(id: u32) -> Self {
-        let _ = id;
-        todo!()
+impl Ring {
+    /// Adds a completion; the ring is not full.
+    fn append(&mut self, wc: Wc, capacity: usize) {
+        let tail = wrap(self.head + self.len, capacity);
+        match self.slots.get_mut(tail) {
+            Some(slot) => *slot = wc,
+            // The first time round: the tail is the next slot that does not exist yet.
+            None => self.slots.push(wc),
+        }
+        self.len += 1;
     }
 
-    /// The host's number.
-    pub fn id(&self) -> u32 {
-        todo!()
-    }
-
-    /// Takes the oldest event: the number of the completion queue that notified.
-    pub fn take_event(&self) -> Option<u32> {
-        todo!()
-    }
-
-    /// Events that wait.
-    pub fn pending(&self) -> usize {
-        todo!()
-    }
-
-    /// Forgets the events of a completion queue that is being destroyed; how many.
-    pub fn forget(&self, cq: u32) -> usize {
-        let _ = cq;
-        todo!()
+    fn take(&mut self, out: &mut [Wc], capacity: usize) -> usize {
+        let taken = out.len().min(self.len);
+        for wc in &mut out[..taken] {
+            *wc = self.slots[self.head];
+            self.head = wrap(self.head + 1, capacity);
+        }
+        self.len -= taken;
+        taken
     }
 }
+
+/// `slot`, less than twice the capacity, in the ring.
+fn wrap(slot: usize, capacity: usize) -> usize {
+    if slot >= capacity { slot - capacity } else { slot }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,22 +1,37 @@
 //! The verbs objects as plain data structures: protection domains, memory regions and windows with the one access
 //! check, completion queues, work queues.
 //!
-//! Floor 2: no IO, no clock, no unsafe code.
+//! Floor 2: no IO, no clock, no unsafe code. What callers share with the device ([`QpShared`], [`Cq`],
+//! [`CompChannel`]) is safe on any thread; the tables ([`MrTable`], [`PdTable`]) leave locking to their owner.
 
 #![forbid(unsafe_code)]
 
 mod access;
+mod channel;
 mod cq;
+mod key;
 mod mr;
+mod mw;
 mod pd;
+mod post;
 mod qp;
+mod rq;
 mod sgl;
 mod wqe;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 pub use access::{AccessFault, RemoteAccess};
-pub use cq::{Arm, CompChannel, Cq, Pushed};
+pub use channel::CompChannel;
+pub use cq::{Arm, Cq, Pushed};
 pub use mr::{MrKeys, MrTable};
 pub use pd::{PdId, PdTable};
-pub use qp::{QpShared, RecvQueue};
+pub use qp::QpShared;
+pub use rq::RecvQueue;
 pub use sgl::{SgCursor, SglError, gather, scatter, sgl_len};
 pub use wqe::{Wqe, WqeRef, WqeRing};
+
+/// Locks a mutex whose critical sections cannot panic, so that poison says nothing about the data.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

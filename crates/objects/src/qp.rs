@@ -1,88 +1,211 @@
 //! The half of a queue pair that callers share with the device: where work is posted.
+//!
+//! Callers append to two rings, each under a lock that is held for one copy; the device empties them. A post reads
+//! the state under its ring's lock and a transition writes it under both, so a post comes either before the
+//! transition, and the device finds the request when it next looks, or after it, and is judged by the new state.
+//! Nothing can slip into a queue that was just reset, or into one that was just flushed without the poster knowing
+//! that it must ring.
 
-use userdma_verbs::{PostError, QpCap, QpInitAttr, QpState, Qpn, RecvWr, SendWr, Sge};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
-use crate::{PdId, WqeRing};
+use userdma_verbs::{PostError, QpCap, QpInitAttr, QpState, Qpn, RecvWr, SendFlags, SendWr, Sge};
+
+use crate::post::{check_recv, check_recv_state, check_send, check_send_state};
+use crate::{PdId, RecvQueue, WqeRing, lock};
 
 /// What callers post to and the device takes from. Shared by reference count; every method is safe on any thread.
+///
+/// Those marked *device* are called by one thread at a time.
 #[derive(Debug)]
-pub struct QpShared {}
+pub struct QpShared {
+    qpn: Qpn,
+    pd: PdId,
+    cap: QpCap,
+    /// What is set in the flags of every send.
+    always: SendFlags,
+    /// A [`QpState`], written under both locks.
+    state: AtomicU8,
+    /// Sends that are posted and not retired. Raised under the lock of `sends`.
+    outstanding: AtomicU32,
+    /// The length of `sends`, changed under its lock.
+    send_count: AtomicU32,
+    sends: Mutex<WqeRing>,
+    /// The length of `recvs`, changed under its lock.
+    recv_count: AtomicU32,
+    recvs: Mutex<RecvQueue>,
+}
 
 impl QpShared {
     /// The shared half of QP `qpn`, in RESET, with queues of the sizes in `init.cap`.
     pub fn new(qpn: Qpn, pd: PdId, init: &QpInitAttr) -> Self {
-        let _ = (qpn, pd, init);
-        todo!()
+        let cap = init.cap;
+        Self {
+            qpn,
+            pd,
+            cap,
+            always: if init.sq_sig_all { SendFlags::SIGNALED } else { SendFlags::empty() },
+            state: AtomicU8::new(QpState::Reset as u8),
+            outstanding: AtomicU32::new(0),
+            send_count: AtomicU32::new(0),
+            sends: Mutex::new(WqeRing::new(cap.max_send_wr, cap.max_send_sge, cap.max_inline_data)),
+            recv_count: AtomicU32::new(0),
+            recvs: Mutex::new(RecvQueue::new(cap.max_recv_wr, cap.max_recv_sge)),
+        }
     }
 
     /// The queue pair's number.
     pub fn qpn(&self) -> Qpn {
-        todo!()
+        self.qpn
     }
 
     /// Its protection domain.
     pub fn pd(&self) -> PdId {
-        todo!()
+        self.pd
     }
 
     /// Its sizes.
     pub fn cap(&self) -> QpCap {
-        todo!()
+        self.cap
     }
 
     /// The state as callers see it.
     pub fn state(&self) -> QpState {
-        todo!()
+        state_from(self.state.load(Ordering::Acquire))
     }
 
-    /// Set by the device with every transition.
+    /// Device: set with every transition.
+    ///
+    /// Posts that were accepted before are in the queues when this returns; later ones are judged by `state`. RESET
+    /// also forgets everything posted, in the same step, so that a queue in RESET is empty.
     pub fn set_state(&self, state: QpState) {
-        let _ = state;
-        todo!()
+        let mut sends = lock(&self.sends);
+        let mut recvs = lock(&self.recvs);
+        self.state.store(state as u8, Ordering::Release);
+        match state {
+            QpState::Reset => self.forget(&mut sends, &mut recvs),
+            QpState::Init | QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe | QpState::Err => {}
+        }
     }
 
     /// Posts a send. Legal in RTS, SQD, SQE and ERR (where it is flushed). The caller rings the doorbell afterwards.
+    ///
+    /// Inline data is copied here: the caller's buffer is free when this returns.
+    ///
+    /// # Errors
+    /// What is wrong with the request, `State`, or `QueueFull` while `max_send_wr` sends are posted and not retired.
+    /// Nothing was posted.
     pub fn post_send(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
-        let _ = wr;
-        todo!()
+        let len = check_send(wr, &self.cap)?;
+        let full = PostError::QueueFull { max: self.cap.max_send_wr };
+
+        let mut sends = lock(&self.sends);
+        check_send_state(self.state())?;
+        // Acquire: with the device's Release, a place is free only once the device is done with it.
+        if self.outstanding.load(Ordering::Acquire) >= self.cap.max_send_wr {
+            return Err(full);
+        }
+        if !sends.push(wr, wr.flags | self.always, len) {
+            return Err(full);
+        }
+        self.outstanding.fetch_add(1, Ordering::Relaxed);
+        self.send_count.store(sends.len(), Ordering::Release);
+        Ok(())
     }
 
     /// Posts a receive. Legal in every state but RESET. In ERR the caller rings the doorbell, so that it is flushed.
+    ///
+    /// # Errors
+    /// `TooManySge`, `State`, or `QueueFull` while `max_recv_wr` receives wait. Nothing was posted.
     pub fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), PostError> {
-        let _ = wr;
-        todo!()
+        check_recv(wr, &self.cap)?;
+
+        let mut recvs = lock(&self.recvs);
+        check_recv_state(self.state())?;
+        if !recvs.push(wr) {
+            return Err(PostError::QueueFull { max: self.cap.max_recv_wr });
+        }
+        self.recv_count.store(recvs.len(), Ordering::Release);
+        Ok(())
     }
 
     /// Device: moves posted sends into its own ring; how many. Cheap (one load) if there are none.
+    ///
+    /// A ring as large as the queue has room for all: what is outstanding is in one of the two. In a smaller one
+    /// some may not fit; they stay for the next call.
     pub fn take_sends(&self, into: &mut WqeRing) -> u32 {
-        let _ = into;
-        todo!()
+        if self.send_count.load(Ordering::Acquire) == 0 {
+            return 0;
+        }
+        let mut sends = lock(&self.sends);
+        let taken = into.take_from(&mut sends);
+        self.send_count.store(sends.len(), Ordering::Release);
+        taken
     }
 
     /// Device: `count` sends have left the queue (completed or retired unsignaled), so that as many may be posted.
+    /// Call it after they were popped from the device's ring.
     pub fn retire_sends(&self, count: u32) {
-        let _ = count;
-        todo!()
+        let before = self.outstanding.fetch_sub(count, Ordering::Release);
+        debug_assert!(before >= count, "{count} sends retired of {before}");
+        if before < count {
+            // A mistake of ours must not leave a count near 2^32, which would refuse every post for ever.
+            self.outstanding.store(0, Ordering::Release);
+        }
     }
 
     /// Device: takes the oldest receive; its list is copied into `sgl` (cleared first, capacity kept). `None` if none
     /// is posted.
     pub fn take_recv(&self, sgl: &mut Vec<Sge>) -> Option<u64> {
-        let _ = sgl;
-        todo!()
+        if self.recv_count() == 0 {
+            sgl.clear();
+            return None;
+        }
+        let mut recvs = lock(&self.recvs);
+        let wr_id = recvs.pop(sgl);
+        self.recv_count.store(recvs.len(), Ordering::Release);
+        wr_id
     }
 
-    /// Receives that are posted and not taken: the responder's credits.
+    /// Receives that are posted and not taken: the responder's credits. One load.
     pub fn recv_count(&self) -> u32 {
-        todo!()
+        self.recv_count.load(Ordering::Acquire)
     }
 
-    /// Device: forgets everything that is posted (RESET).
+    /// Sends that are posted and not retired. One load.
+    pub fn outstanding_sends(&self) -> u32 {
+        self.outstanding.load(Ordering::Acquire)
+    }
+
+    /// Device: forgets everything that is posted (RESET). [`set_state`](Self::set_state) does the same; alone, this
+    /// leaves room for a post right after it. The device's own ring is the device's to clear.
     pub fn clear(&self) {
-        todo!()
+        let mut sends = lock(&self.sends);
+        let mut recvs = lock(&self.recvs);
+        self.forget(&mut sends, &mut recvs);
+    }
+
+    /// Bytes of memory that the queues take once all of them has been used; the device's own ring is not counted.
+    pub fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + lock(&self.sends).memory_bytes() + lock(&self.recvs).memory_bytes()
+    }
+
+    /// The caller holds both locks.
+    fn forget(&self, sends: &mut WqeRing, recvs: &mut RecvQueue) {
+        sends.clear();
+        recvs.clear();
+        self.outstanding.store(0, Ordering::Release);
+        self.send_count.store(0, Ordering::Release);
+        self.recv_count.store(0, Ordering::Release);
     }
 }
 
-/// A ring of receive work queue elements.
-#[derive(Debug)]
-pub struct RecvQueue {}
+/// The state with this number. Only [`QpShared`] writes it, from a [`QpState`].
+fn state_from(number: u8) -> QpState {
+    const ALL: [QpState; 7] =
+        [QpState::Reset, QpState::Init, QpState::Rtr, QpState::Rts, QpState::Sqd, QpState::Sqe, QpState::Err];
+    ALL.get(usize::from(number)).copied().unwrap_or(QpState::Err)
+}
+
+#[cfg(test)]
+mod tests;

@@ -30,19 +30,47 @@ pub struct WqeRef<'a> {
 
 /// A ring of send work queue elements. Slots are addressed by a number that counts up for ever (u64), so that an
 /// index names the same element for its whole life.
+///
+/// All its memory is set aside when it is made and touched when it is first used.
 #[derive(Debug)]
-pub struct WqeRing {}
+pub struct WqeRing {
+    capacity: u32,
+    max_sge: usize,
+    max_inline: usize,
+    /// One less than a power of two that is not less than the capacity.
+    mask: u64,
+    /// Grows to the number of slots as they are used for the first time, in memory set aside before.
+    wqes: Vec<Wqe>,
+    /// `max_sge` for each element of `wqes`.
+    sges: Vec<Sge>,
+    /// `max_inline` for each slot.
+    inline: Box<[u8]>,
+    head: u64,
+    tail: u64,
+}
 
 impl WqeRing {
     /// A ring of `capacity` slots with lists of up to `max_sge` and inline data of up to `max_inline` bytes.
     pub fn new(capacity: u32, max_sge: u32, max_inline: u32) -> Self {
-        let _ = (capacity, max_sge, max_inline);
-        todo!()
+        let slots = (capacity.max(1) as usize).next_power_of_two();
+        let (max_sge, max_inline) = (max_sge as usize, max_inline as usize);
+        Self {
+            capacity,
+            max_sge,
+            max_inline,
+            mask: slots as u64 - 1,
+            wqes: Vec::with_capacity(slots),
+            sges: Vec::with_capacity(slots * max_sge),
+            inline: vec![0; slots * max_inline].into_boxed_slice(),
+            head: 0,
+            tail: 0,
+        }
     }
 
     /// Number of elements.
     pub fn len(&self) -> u32 {
-        todo!()
+        // Never more than the capacity, which is a u32.
+        (self.tail - self.head) as u32
     }
 
     /// Whether there are none.
@@ -52,39 +80,97 @@ impl WqeRing {
 
     /// Number of the oldest element (the next to be popped).
     pub fn head(&self) -> u64 {
-        todo!()
+        self.head
     }
 
     /// Number that the next pushed element gets.
     pub fn tail(&self) -> u64 {
-        todo!()
+        self.tail
     }
 
-    /// Appends a request that was checked; false if the ring is full.
+    /// Appends a request that was checked; false if the ring is full (or the request does not fit a slot).
     pub fn push(&mut self, wr: &SendWr<'_>, flags: SendFlags, len: u32) -> bool {
-        let _ = (wr, flags, len);
-        todo!()
+        let is_inline = flags.contains(SendFlags::INLINE);
+        let (sgl, inline) = if is_inline { (&[][..], wr.inline) } else { (wr.sgl, &[][..]) };
+        let Ok(num_sge) = u8::try_from(sgl.len()) else {
+            return false;
+        };
+        let wqe = Wqe { wr_id: wr.wr_id, op: wr.op, flags, len, num_sge };
+        self.append(WqeRef { wqe: &wqe, sgl, inline })
     }
 
     /// The element with this number, if it is in the ring.
     pub fn get(&self, number: u64) -> Option<WqeRef<'_>> {
-        let _ = number;
-        todo!()
+        if number < self.head || number >= self.tail {
+            return None;
+        }
+        let slot = self.slot(number);
+        let wqe = self.wqes.get(slot)?;
+        let sgl = &self.sges[slot * self.max_sge..][..usize::from(wqe.num_sge)];
+        let inline_len = if wqe.flags.contains(SendFlags::INLINE) { wqe.len as usize } else { 0 };
+        let inline = &self.inline[slot * self.max_inline..][..inline_len];
+        Some(WqeRef { wqe, sgl, inline })
     }
 
     /// Removes the oldest element.
     pub fn pop(&mut self) -> Option<Wqe> {
-        todo!()
+        if self.head == self.tail {
+            return None;
+        }
+        let wqe = self.wqes.get(self.slot(self.head)).copied();
+        self.head += 1;
+        wqe
     }
 
     /// Moves as many elements as fit from `other`, oldest first; how many.
     pub fn take_from(&mut self, other: &mut Self) -> u32 {
-        let _ = other;
-        todo!()
+        let mut moved = 0;
+        while let Some(wqe) = other.get(other.head) {
+            if !self.append(wqe) {
+                break;
+            }
+            other.head += 1;
+            moved += 1;
+        }
+        moved
     }
 
     /// Forgets everything; numbers go on.
     pub fn clear(&mut self) {
-        todo!()
+        self.head = self.tail;
+    }
+
+    /// Bytes of memory that the ring takes once all of it has been used.
+    pub fn memory_bytes(&self) -> usize {
+        self.wqes.capacity() * size_of::<Wqe>() + self.sges.capacity() * size_of::<Sge>() + self.inline.len()
+    }
+
+    fn append(&mut self, from: WqeRef<'_>) -> bool {
+        let does_fit = from.sgl.len() <= self.max_sge && from.inline.len() <= self.max_inline;
+        debug_assert!(does_fit, "a request that was not checked against the ring's sizes");
+        if self.len() >= self.capacity || !does_fit {
+            return false;
+        }
+        let slot = self.slot(self.tail);
+        match self.wqes.get_mut(slot) {
+            Some(wqe) => *wqe = *from.wqe,
+            // The first time round: the tail is the next slot that does not exist yet.
+            None => {
+                self.wqes.push(*from.wqe);
+                self.sges.resize(self.wqes.len() * self.max_sge, Sge::default());
+            }
+        }
+        self.sges[slot * self.max_sge..][..from.sgl.len()].copy_from_slice(from.sgl);
+        self.inline[slot * self.max_inline..][..from.inline.len()].copy_from_slice(from.inline);
+        self.tail += 1;
+        true
+    }
+
+    fn slot(&self, number: u64) -> usize {
+        // The mask is less than 2^32.
+        (number & self.mask) as usize
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,81 @@
+//! What is checked when work is posted, before it takes a place in a queue.
+
+use userdma_verbs::{PostError, QpCap, QpState, RecvWr, SendFlags, SendOp, SendWr};
+
+use crate::sgl_len;
+
+/// Longest message, bytes.
+const MAX_MESSAGE: u32 = 1 << 31;
+
+/// Checks a send against the queue's sizes; the message's length. As the kernel's `rxe_verbs.c validate_send_wr()`.
+pub(crate) fn check_send(wr: &SendWr<'_>, cap: &QpCap) -> Result<u32, PostError> {
+    let is_inline = wr.flags.contains(SendFlags::INLINE);
+    if is_inline {
+        check_inline(wr, cap)?;
+    } else {
+        check_list(wr.sgl.len(), cap.max_send_sge)?;
+    }
+    let len = if is_inline { wr.inline.len() as u64 } else { sgl_len(wr.sgl) };
+    let message =
+        u32::try_from(len).ok().filter(|&len| len <= MAX_MESSAGE).ok_or(PostError::TooLong { len })?;
+    check_operation(wr, message)?;
+    Ok(message)
+}
+
+/// Checks a receive against the queue's sizes. A list may hold more than the longest message; the rest stays unused.
+pub(crate) fn check_recv(wr: &RecvWr<'_>, cap: &QpCap) -> Result<(), PostError> {
+    check_list(wr.sgl.len(), cap.max_recv_sge)
+}
+
+/// Whether a send may be posted in `state`.
+pub(crate) fn check_send_state(state: QpState) -> Result<(), PostError> {
+    match state {
+        QpState::Rts | QpState::Sqd | QpState::Sqe | QpState::Err => Ok(()),
+        QpState::Reset | QpState::Init | QpState::Rtr => Err(PostError::State(state)),
+    }
+}
+
+/// Whether a receive may be posted in `state`.
+pub(crate) fn check_recv_state(state: QpState) -> Result<(), PostError> {
+    match state {
+        QpState::Init | QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe | QpState::Err => Ok(()),
+        QpState::Reset => Err(PostError::State(state)),
+    }
+}
+
+fn check_list(num: usize, max: u32) -> Result<(), PostError> {
+    if num > max as usize { Err(PostError::TooManySge { num, max }) } else { Ok(()) }
+}
+
+fn check_inline(wr: &SendWr<'_>, cap: &QpCap) -> Result<(), PostError> {
+    match wr.op {
+        SendOp::Send | SendOp::SendWithImm(_) | SendOp::SendWithInv(_) => {}
+        SendOp::Write(_) | SendOp::WriteWithImm(..) => {}
+        SendOp::Read(_) | SendOp::Atomic(..) => {
+            return Err(PostError::Operation("a READ or atomic has no data to send inline"));
+        }
+        SendOp::LocalInv(_) | SendOp::BindMw(_) => return Err(PostError::Operation(NO_DATA)),
+    }
+    if wr.inline.len() > cap.max_inline_data as usize {
+        return Err(PostError::InlineTooLong { len: wr.inline.len(), max: cap.max_inline_data });
+    }
+    Ok(())
+}
+
+fn check_operation(wr: &SendWr<'_>, message: u32) -> Result<(), PostError> {
+    match wr.op {
+        SendOp::Send | SendOp::SendWithImm(_) | SendOp::SendWithInv(_) => Ok(()),
+        SendOp::Write(_) | SendOp::WriteWithImm(..) | SendOp::Read(_) => Ok(()),
+        SendOp::LocalInv(_) | SendOp::BindMw(_) if !wr.sgl.is_empty() => Err(PostError::Operation(NO_DATA)),
+        SendOp::LocalInv(_) | SendOp::BindMw(_) => Ok(()),
+        SendOp::Atomic(..) if message != 8 => {
+            Err(PostError::Atomic { field: "length", value: u64::from(message), allowed: "8" })
+        }
+        SendOp::Atomic(remote, _) if remote.addr % 8 != 0 => {
+            Err(PostError::Atomic { field: "remote_addr", value: remote.addr, allowed: "a multiple of 8" })
+        }
+        SendOp::Atomic(..) => Ok(()),
+    }
+}
+
+const NO_DATA: &str = "a local invalidate or bind carries no data";
