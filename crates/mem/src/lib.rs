@@ -6,10 +6,12 @@ mod batch;
 mod buffer;
 mod fault;
 mod frame;
+mod raw;
 mod region;
+mod routine;
 
 pub use batch::{Route, TxBatch};
 pub use buffer::Buffer;
-pub use fault::install as install_fault_handler;
+pub use fault::{install as install_fault_handler, unblock as unblock_fault_signals};
 pub use frame::{Frame, FrameMeta, LinkCaps, LinkId};
 pub use region::{MemError, Region};

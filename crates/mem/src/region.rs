@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::Buffer;
+use crate::raw::Raw;
+use crate::{Buffer, fault};
 
 /// Why memory could not be reached.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum MemError {
-    /// The range is not inside the region.
+    /// The range is not inside the region, or an atomic's address is not aligned to 8.
     #[error("{len} bytes at offset {offset:#x} are not inside the region of {region_len} bytes")]
     OutOfBounds {
         /// First byte, from the region's start.
@@ -23,10 +24,13 @@ pub enum MemError {
 }
 
 /// A range of memory that a device may read and write while the region exists.
+///
+/// Every access is a copy or an atomic that reports missing memory as [`MemError::Fault`]. Accesses of several
+/// threads may overlap: each byte is then one of those written, in no promised mixture, except for aligned 8-byte
+/// words that are reached by the atomics.
 #[derive(Clone, Debug)]
 pub struct Region {
-    base: usize,
-    len: usize,
+    raw: Raw,
     /// Keeps memory that we own alive as long as anybody may reach it.
     owner: Option<Arc<Buffer>>,
 }
@@ -39,27 +43,29 @@ impl Region {
     /// Until the last clone is gone, bytes of the range may be read and changed at any time. No Rust
     /// reference to them may be live meanwhile, and they must not become part of another allocation that is.
     pub unsafe fn from_raw(base: *mut u8, len: usize) -> Self {
-        Self { base: base.expose_provenance(), len, owner: None }
+        fault::install_once();
+        // SAFETY: the caller's promise.
+        Self { raw: unsafe { Raw::new(base.expose_provenance(), len) }, owner: None }
     }
 
     /// The region that covers a buffer of ours, and keeps it alive.
     pub fn from_buffer(buffer: &Arc<Buffer>) -> Self {
-        Self { base: buffer.addr(), len: buffer.len(), owner: Some(Arc::clone(buffer)) }
+        Self { raw: buffer.raw(), owner: Some(Arc::clone(buffer)) }
     }
 
     /// First address.
     pub fn addr(&self) -> u64 {
-        self.base as u64
+        self.raw.addr() as u64
     }
 
     /// Bytes.
     pub fn len(&self) -> u64 {
-        self.len as u64
+        self.raw.len() as u64
     }
 
     /// Whether it has no bytes.
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.raw.len() == 0
     }
 
     /// The buffer of ours that it covers, if it does.
@@ -69,45 +75,71 @@ impl Region {
 
     /// Proves that each page can be read, and written if `write`; on failure, the first address that cannot.
     /// Contents stay as they are, even if others write meanwhile. Pages become present.
+    ///
+    /// Puts the fault handler back in front if the program replaced it (see [`crate::install_fault_handler`]). The
+    /// proof is of the moment: memory may vanish afterwards, and accesses then end in [`MemError::Fault`].
     pub fn probe(&self, write: bool) -> Result<(), u64> {
-        let _ = write;
-        todo!()
+        fault::install().map_err(|_| self.addr())?;
+        self.raw.probe(write).map_err(|bad| bad as u64)
     }
 
     /// Copies bytes from the region at `offset` into `dst`. After an error `dst` holds any mixture.
+    ///
+    /// # Errors
+    /// `OutOfBounds` if a byte is outside the region (zero bytes at its end are inside), `Fault` if one vanished.
+    #[inline]
     pub fn read(&self, offset: u64, dst: &mut [u8]) -> Result<(), MemError> {
-        let _ = (offset, dst);
-        todo!()
+        self.raw.read(offset, dst)
     }
 
     /// Copies `src` into the region at `offset`; the last 8 bytes are stored last. After an error any part may be written.
+    ///
+    /// Each of the last 8 bytes is stored exactly once, from 8 bytes on by one store (which others see whole if its
+    /// address is aligned). A thread that polls the last byte or word therefore finds all before it when it changes.
+    ///
+    /// # Errors
+    /// As [`Region::read`].
+    #[inline]
     pub fn write(&self, offset: u64, src: &[u8]) -> Result<(), MemError> {
-        let _ = (offset, src);
-        todo!()
+        self.raw.write(offset, src)
     }
 
     /// Atomically adds `add` (wrapping, host order) to the 8 bytes at `offset`; returns the value before.
-    /// The address must be aligned to 8 (else `OutOfBounds`).
+    /// The address must be aligned to 8 (else `OutOfBounds`). Sequentially consistent.
+    ///
+    /// # Errors
+    /// As [`Region::read`]; the memory is then unchanged.
+    #[inline]
     pub fn fetch_add(&self, offset: u64, add: u64) -> Result<u64, MemError> {
-        let _ = (offset, add);
-        todo!()
+        self.raw.fetch_add(offset, add)
     }
 
     /// Atomically stores `swap` into the 8 bytes at `offset` if they equal `compare`; returns the value before.
+    /// The address must be aligned to 8 (else `OutOfBounds`). Sequentially consistent.
+    ///
+    /// # Errors
+    /// As [`Region::read`]; the memory is then unchanged.
+    #[inline]
     pub fn compare_swap(&self, offset: u64, compare: u64, swap: u64) -> Result<u64, MemError> {
-        let _ = (offset, compare, swap);
-        todo!()
+        self.raw.compare_swap(offset, compare, swap)
     }
 
-    /// Atomically loads the 8 bytes at `offset`, aligned to 8.
+    /// Atomically loads the 8 bytes at `offset`, aligned to 8. Acquire: what was written before a store or a
+    /// [`Region::write`] that this load sees is seen after it.
+    ///
+    /// # Errors
+    /// As [`Region::read`].
+    #[inline]
     pub fn load(&self, offset: u64) -> Result<u64, MemError> {
-        let _ = offset;
-        todo!()
+        self.raw.load(offset)
     }
 
-    /// Atomically stores 8 bytes at `offset`, aligned to 8.
+    /// Atomically stores 8 bytes at `offset`, aligned to 8. Release: who sees it sees all that was written before.
+    ///
+    /// # Errors
+    /// As [`Region::read`]; the memory is then unchanged.
+    #[inline]
     pub fn store(&self, offset: u64, value: u64) -> Result<(), MemError> {
-        let _ = (offset, value);
-        todo!()
+        self.raw.store(offset, value)
     }
 }
