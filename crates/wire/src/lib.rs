@@ -13,24 +13,34 @@
 mod aeth;
 mod bth;
 mod build;
+mod cnp;
 mod crc_algebra;
+pub mod encap;
 mod ext;
 mod field;
+mod grh;
 mod icrc;
 mod id_window;
+mod inet_checksum;
 mod malformed;
 mod opcode;
+mod owned;
 mod packet;
+mod pretty;
 
 pub use aeth::{Aeth, NakCode, Syndrome};
 pub use bth::Bth;
 pub use build::{PacketWriter, packet_len};
+pub use cnp::{CNP_LEN, write_cnp};
 pub use ext::{AtomicAckEth, AtomicEth, Deth, Feth, Ieth, ImmDt, Reth, XrcEth};
+pub use grh::Grh;
 pub use icrc::{IcrcCheck, Pseudo};
 pub use id_window::{IdVerdict, IdWindow};
 pub use malformed::Malformed;
 pub use opcode::{ExtHeaders, Opcode, OpcodeInfo, Operation, PayloadRule, Position, Service};
+pub use owned::{OwnedExt, OwnedPacket};
 pub use packet::Packet;
+pub use pretty::Fields;
 
 /// The UDP destination port of RoCE v2.
 pub const ROCE_V2_PORT: u16 = 4791;
