@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::aeth::{Aeth, Syndrome};
-use crate::opcode::PayloadRule;
+use crate::opcode::{Operation, PayloadRule};
 use crate::packet::Packet;
 
 /// One line: `RC SEND Only  qpn 0x000019 psn 0x001000 ack 64 bytes`.
@@ -29,11 +29,15 @@ impl fmt::Display for Packet<'_> {
             write!(f, " placement {} selectivity {}", feth.placement(), feth.selectivity())?;
         }
         if let Some(reth) = self.reth() {
-            write!(f, " va {:#x} rkey {} length {}", reth.va(), reth.rkey(), reth.dma_len())?;
+            write!(f, " va {:#x} rkey {} dma_len {}", reth.va(), reth.rkey(), reth.dma_len())?;
         }
         if let Some(atomic) = self.atomic_eth() {
             write!(f, " va {:#x} rkey {}", atomic.va(), atomic.rkey())?;
-            write!(f, " swap/add {:#x} compare {:#x}", atomic.swap_add(), atomic.compare())?;
+            if self.info().op == Operation::CompareSwap {
+                write!(f, " compare {:#x} swap {:#x}", atomic.compare(), atomic.swap_add())?;
+            } else {
+                write!(f, " add {:#x}", atomic.swap_add())?;
+            }
         }
         if let Some(aeth) = self.aeth() {
             write!(f, " {} msn {}", aeth.syndrome(), aeth.msn().get())?;
@@ -50,7 +54,10 @@ impl fmt::Display for Packet<'_> {
         if self.info().payload == PayloadRule::None && self.payload().is_empty() {
             return Ok(());
         }
-        write!(f, " {} bytes", self.payload().len())
+        match self.payload().len() {
+            1 => f.write_str(" 1 byte"),
+            len => write!(f, " {len} bytes"),
+        }
     }
 }
 
@@ -118,7 +125,7 @@ impl Fields<'_> {
         }
         if let Some(reth) = packet.reth() {
             let (va, length) = (reth.va(), reth.dma_len());
-            write!(f, "\nRETH        va {va:#018x}, rkey {}, length {length}", reth.rkey())?;
+            write!(f, "\nRETH        va {va:#018x}, rkey {}, dma_len {length}", reth.rkey())?;
         }
         if let Some(atomic) = packet.atomic_eth() {
             write!(f, "\nAtomicETH   va {:#018x}, rkey {}", atomic.va(), atomic.rkey())?;
