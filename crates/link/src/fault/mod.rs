@@ -1,0 +1,209 @@
+//! A bad network from a seed: loses, repeats, reorders, delays and corrupts packets.
+//!
+//! Faults act on what is *received*, packet by packet; a super-packet is taken apart first. They cannot act on
+//! what is sent: a packet's place in its batch is its IPv4 identification, which the ICRC covers, so a packet
+//! taken out or sent alone would be a corrupt one. Two hosts that both lose what they receive make a network that
+//! loses in both directions.
+//!
+//! The same seed gives the same faults for the same packets. Each kind of fault draws from a stream of its own, once a
+//! packet, so that what is lost does not depend on what else is switched on.
+
+mod config;
+mod dice;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use userdma_mem::FrameMeta;
+use userdma_verbs::Time;
+
+pub use config::{Faults, ParseFaultsError};
+use dice::{Dice, Stream};
+
+/// What an injector has done so far, in packets.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct FaultStats {
+    /// Came in.
+    pub packets: u64,
+    /// Lost.
+    pub lost: u64,
+    /// Delivered twice.
+    pub duplicated: u64,
+    /// Overtaken by later ones.
+    pub reordered: u64,
+    /// Delivered late.
+    pub delayed: u64,
+    /// Delivered with one bit turned over.
+    pub corrupted: u64,
+}
+
+/// Faults at work: packets in, what is left of them out.
+#[derive(Debug)]
+pub struct FaultInjector {
+    faults: Faults,
+    loss: Dice,
+    duplicate: Dice,
+    reorder: Dice,
+    delay: Dice,
+    corrupt: Dice,
+    /// Which bit is turned over, how many packets overtake.
+    detail: Stream,
+    /// Held back until others have overtaken them.
+    held: Vec<Held>,
+    /// On their way, the earliest first: all take equally long.
+    late: VecDeque<Late>,
+    stats: FaultStats,
+}
+
+#[derive(Debug)]
+struct Held {
+    packet: Stored,
+    /// Packets that must still pass.
+    overtakers: u32,
+    /// When it goes even if none come.
+    deadline: Time,
+}
+
+#[derive(Debug)]
+struct Late {
+    packet: Stored,
+    due: Time,
+}
+
+#[derive(Debug)]
+struct Stored {
+    bytes: Vec<u8>,
+    meta: FrameMeta,
+}
+
+/// What takes the packets that come out.
+type Out<'a> = dyn FnMut(&[u8], FrameMeta) + 'a;
+
+impl FaultInjector {
+    /// Packets that may overtake one that is held back: 1 up to this.
+    pub const MAX_OVERTAKERS: u32 = 8;
+    /// How long one is held back at most, when too few others come.
+    pub const MAX_HOLD: Duration = Duration::from_millis(10);
+
+    /// An injector of these faults.
+    pub fn new(faults: &Faults) -> Self {
+        let stream = |kind: u64| Stream::new(faults.seed, kind);
+        Self {
+            faults: *faults,
+            loss: Dice::new(faults.loss, stream(1)),
+            duplicate: Dice::new(faults.duplicate, stream(2)),
+            reorder: Dice::new(faults.reorder, stream(3)),
+            delay: Dice::new(faults.delay_share, stream(4)),
+            corrupt: Dice::new(faults.corrupt, stream(5)),
+            detail: stream(6),
+            held: Vec::new(),
+            late: VecDeque::new(),
+            stats: FaultStats::default(),
+        }
+    }
+
+    /// What it was told to do.
+    pub fn faults(&self) -> &Faults {
+        &self.faults
+    }
+
+    /// What it has done.
+    pub fn stats(&self) -> FaultStats {
+        self.stats
+    }
+
+    /// Takes a packet that came in and gives out what should be delivered now: nothing, it, others as well.
+    pub fn apply(&mut self, now: Time, bytes: &[u8], meta: FrameMeta, out: &mut Out<'_>) {
+        self.poll(now, out);
+        self.stats.packets += 1;
+        // Every die is cast for every packet, so that the streams stay independent of each other.
+        let (lost, corrupt) = (self.loss.cast(), self.corrupt.cast());
+        let (duplicate, reorder, delay) = (self.duplicate.cast(), self.reorder.cast(), self.delay.cast());
+        let (bit, hold) = (self.detail.next(), self.detail.next());
+        if lost {
+            self.stats.lost += 1;
+            return;
+        }
+        let turned = if corrupt { turn_bit(bytes, bit) } else { None };
+        self.stats.corrupted += u64::from(turned.is_some());
+        let bytes = turned.as_deref().unwrap_or(bytes);
+        if duplicate {
+            self.stats.duplicated += 1;
+            self.pass(now, bytes, meta, delay, out);
+        }
+        if reorder {
+            self.stats.reordered += 1;
+            self.hold(now, bytes, meta, hold);
+        } else {
+            self.pass(now, bytes, meta, delay, out);
+        }
+    }
+
+    /// Gives out what is due by `now`.
+    pub fn poll(&mut self, now: Time, out: &mut Out<'_>) {
+        while self.late.front().is_some_and(|late| late.due <= now) {
+            if let Some(late) = self.late.pop_front() {
+                out(&late.packet.bytes, late.packet.meta);
+            }
+        }
+        self.release(out, |held| held.deadline <= now);
+    }
+
+    /// When [`FaultInjector::poll`] has something to give out, if nothing comes in before.
+    pub fn next_deadline(&self) -> Option<Time> {
+        let late = self.late.front().map(|late| late.due);
+        late.into_iter().chain(self.held.iter().map(|held| held.deadline)).min()
+    }
+
+    /// A packet goes on its way, at once or late, and those that waited for it to overtake follow.
+    fn pass(&mut self, now: Time, bytes: &[u8], meta: FrameMeta, delay: bool, out: &mut Out<'_>) {
+        if delay && !self.faults.delay.is_zero() {
+            self.stats.delayed += 1;
+            self.late.push_back(Late { packet: Stored::new(bytes, meta), due: now + self.faults.delay });
+        } else {
+            out(bytes, meta);
+        }
+        for held in &mut self.held {
+            held.overtakers = held.overtakers.saturating_sub(1);
+        }
+        self.release(out, |held| held.overtakers == 0);
+    }
+
+    fn hold(&mut self, now: Time, bytes: &[u8], meta: FrameMeta, random: u64) {
+        // The remainder is below MAX_OVERTAKERS.
+        let overtakers = 1 + u32::try_from(random % u64::from(Self::MAX_OVERTAKERS)).unwrap_or(0);
+        let deadline = now + Self::MAX_HOLD + self.faults.delay;
+        self.held.push(Held { packet: Stored::new(bytes, meta), overtakers, deadline });
+    }
+
+    /// Gives out the held packets that are `ready`, in the order they came.
+    fn release(&mut self, out: &mut Out<'_>, ready: impl Fn(&Held) -> bool) {
+        self.held.retain(|held| {
+            let go = ready(held);
+            if go {
+                out(&held.packet.bytes, held.packet.meta);
+            }
+            !go
+        });
+    }
+}
+
+impl Stored {
+    fn new(bytes: &[u8], meta: FrameMeta) -> Self {
+        Self { bytes: bytes.to_vec(), meta }
+    }
+}
+
+/// The packet with one of its bits turned over; `None` if it has none.
+fn turn_bit(bytes: &[u8], random: u64) -> Option<Vec<u8>> {
+    let bits = (bytes.len() as u64).checked_mul(8).filter(|&bits| bits > 0)?;
+    let bit = random % bits;
+    let mut turned = bytes.to_vec();
+    // The byte's index is below the length, which is a usize.
+    let byte = turned.get_mut(usize::try_from(bit / 8).ok()?)?;
+    *byte ^= 1 << (bit % 8);
+    Some(turned)
+}
+
+#[cfg(test)]
+mod tests;

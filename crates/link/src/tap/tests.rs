@@ -1,0 +1,127 @@
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
+use pcap_file::pcapng::{Block, PcapNgReader};
+use userdma_mem::{FrameMeta, LinkCaps, LinkId, Route};
+
+use super::*;
+
+/// A file whose bytes the test gets back.
+struct Pipe(Sender<Vec<u8>>);
+
+impl Write for Pipe {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.send(bytes.to_vec()).map_err(|_| io::ErrorKind::BrokenPipe)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn capture() -> (Capture, Receiver<Vec<u8>>) {
+    let (send, recv) = channel();
+    (Capture::new(Pipe(send), 1_000).unwrap(), recv)
+}
+
+fn packets(capture: &Capture, written: &Receiver<Vec<u8>>) -> Vec<EnhancedPacketBlock<'static>> {
+    capture.flush().unwrap();
+    let bytes = written.try_iter().flatten().collect::<Vec<_>>();
+    let mut reader = PcapNgReader::new(&bytes[..]).unwrap();
+    let mut packets = Vec::new();
+    while let Some(block) = reader.next_block() {
+        if let Block::EnhancedPacket(packet) = block.unwrap() {
+            packets.push(packet.into_owned());
+        }
+    }
+    packets
+}
+
+fn batch(sizes: &[usize]) -> TxBatch {
+    let caps = LinkCaps { max_batch_bytes: 4096, max_batch_packets: 64, mtu: 1500 };
+    let route = Route {
+        link: LinkId(0),
+        local: "127.0.0.2".parse().unwrap(),
+        remote: "127.0.0.3".parse().unwrap(),
+        scope_id: 0,
+        socket: 3,
+        local_port: 0xc003,
+        remote_port: 4791,
+        traffic_class: 2,
+        hop_limit: 64,
+    };
+    let mut batch = TxBatch::new(&caps);
+    for &size in sizes {
+        let (index, bytes) = batch.push(&route, size).unwrap();
+        bytes.fill(u8::try_from(index).unwrap());
+    }
+    batch
+}
+
+#[test]
+fn a_super_packet_appears_as_the_packets_it_stands_for() {
+    let (capture, written) = capture();
+    let tap = capture.tap("roce_lo").unwrap();
+    tap.sent(Time::from_nanos(5), &batch(&[100, 100, 40]));
+    let packets = packets(&capture, &written);
+    assert_eq!(packets.len(), 3);
+    for (index, (packet, size)) in packets.iter().zip([100, 100, 40]).enumerate() {
+        assert_eq!(packet.data.len(), 42 + size);
+        assert_eq!(packet.data[16..18], u16::try_from(28 + size).unwrap().to_be_bytes(), "IPv4 length");
+        assert_eq!(packet.data[18..20], [0, u8::try_from(index).unwrap()], "IPv4 identification");
+        assert!(packet.data[42..].iter().all(|&byte| usize::from(byte) == index));
+        assert_eq!(packet.options, [EnhancedPacketOption::Flags(2)]);
+    }
+    assert_eq!(capture.packets(), 3);
+}
+
+#[test]
+fn a_received_packet_shows_the_id_that_its_icrc_needs_or_its_place() {
+    let (capture, written) = capture();
+    let tap = capture.tap("roce_lo").unwrap();
+    let meta = FrameMeta {
+        link: LinkId(0),
+        remote: "127.0.0.3".parse().unwrap(),
+        remote_port: 0xc000,
+        local: "127.0.0.2".parse().unwrap(),
+        local_port: 4791,
+        traffic_class: 0,
+        segment: 7,
+    };
+    let frame = Frame { bytes: &[9; 20], meta };
+    tap.received(Time::ZERO, &frame, Some(0xbeef));
+    tap.received(Time::ZERO, &frame, None);
+    let packets = packets(&capture, &written);
+    assert_eq!(packets[0].data[18..20], [0xbe, 0xef]);
+    assert_eq!(packets[1].data[18..20], [0, 7]);
+    assert_eq!(packets[1].data[26..34], [127, 0, 0, 3, 127, 0, 0, 2]);
+    assert_eq!(packets[1].options, [EnhancedPacketOption::Flags(1)]);
+}
+
+#[test]
+fn two_links_share_a_file() {
+    let (capture, written) = capture();
+    let (v4, v6) = (capture.tap("a").unwrap(), capture.tap("b").unwrap());
+    v6.sent(Time::ZERO, &batch(&[8]));
+    v4.sent(Time::ZERO, &batch(&[8]));
+    let interfaces: Vec<u32> = packets(&capture, &written).iter().map(|p| p.interface_id).collect();
+    assert_eq!(interfaces, [1, 0]);
+}
+
+#[test]
+fn a_full_disk_ends_the_capture_and_is_told() {
+    let (capture, written) = capture();
+    let tap = capture.tap("a").unwrap();
+    capture.flush().unwrap();
+    drop(written);
+    let big = batch(&[1000, 1000, 1000, 1000]);
+    for _ in 0..100 {
+        tap.sent(Time::ZERO, &big);
+    }
+    let packets = capture.packets();
+    assert!(packets < 400);
+    assert_eq!(capture.flush().unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    tap.sent(Time::ZERO, &big);
+    assert_eq!(capture.packets(), packets);
+}

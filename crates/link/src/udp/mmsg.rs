@@ -1,0 +1,202 @@
+//! Several messages per system call: `sendmmsg` and `recvmmsg`, without the C library's wrappers.
+//!
+//! The wrappers are points where a thread may be cancelled, which would leave a device half driven; a plain
+//! `syscall` is not. Headers live on the stack for the length of a call, so no pointer outlives what it points to.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use super::control::Control;
+use super::sockaddr::SockAddr;
+
+/// One datagram, or super-packet, to be sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outgoing<'a> {
+    pub(super) bytes: &'a [u8],
+    pub(super) addr: (SockAddr, libc::socklen_t),
+    /// Control messages and how many bytes of them count.
+    pub(super) control: (Control, usize),
+}
+
+/// Memory for the addresses and control messages of one `sendmmsg`.
+#[derive(Debug)]
+pub(super) struct SendArrays {
+    slots: Box<[(SockAddr, Control); SEND_MAX]>,
+}
+
+impl SendArrays {
+    pub(super) fn new() -> Self {
+        Self { slots: Box::new([(SockAddr::EMPTY, Control::EMPTY); SEND_MAX]) }
+    }
+
+    /// Sends up to [`SEND_MAX`] of `messages` in their order; returns how many the kernel took, at least one.
+    ///
+    /// # Errors
+    /// What the kernel says to the first message. Nothing was sent then.
+    pub(super) fn send<'a>(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        messages: impl Iterator<Item = Outgoing<'a>>,
+    ) -> io::Result<usize> {
+        let mut iovecs = [const { MaybeUninit::<libc::iovec>::uninit() }; SEND_MAX];
+        let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; SEND_MAX];
+        let mut count = 0;
+        let places = self.slots.iter_mut().zip(&mut iovecs).zip(&mut headers);
+        for (message, ((slot, iovec), header)) in messages.zip(places) {
+            *slot = (message.addr.0, message.control.0);
+            // The kernel only reads what a sent iovec points to.
+            let base = message.bytes.as_ptr().cast_mut().cast();
+            let iovec = iovec.write(libc::iovec { iov_base: base, iov_len: message.bytes.len() });
+            let header = header.write(empty_header());
+            header.msg_hdr.msg_name = (&raw mut slot.0).cast();
+            header.msg_hdr.msg_namelen = message.addr.1;
+            header.msg_hdr.msg_iov = iovec;
+            header.msg_hdr.msg_iovlen = 1;
+            if message.control.1 > 0 {
+                header.msg_hdr.msg_control = (&raw mut slot.1).cast();
+                header.msg_hdr.msg_controllen = message.control.1 as _; // below Control::CAPACITY
+            }
+            count += 1;
+        }
+        // SAFETY: the first `count` headers are written. Their names and control messages lie in `self.slots`, their
+        // iovecs in `iovecs`, the bytes those point to in messages that `'a` keeps alive: all beyond this call, in which
+        // the kernel reads them. It writes only `msg_len` of the headers. The call cannot block or be cancelled.
+        let sent = unsafe {
+            libc::syscall(
+                libc::SYS_sendmmsg,
+                fd.as_raw_fd(),
+                headers.as_mut_ptr(),
+                count,
+                libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
+            )
+        };
+        usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+    }
+}
+
+/// Memory for what one `recvmmsg` brings.
+#[derive(Debug)]
+pub(super) struct RecvArrays {
+    buffers: Box<[u8]>,
+    slots: Box<[RecvSlot]>,
+}
+
+/// What the kernel said of one message.
+#[derive(Clone, Copy, Debug)]
+struct RecvSlot {
+    addr: SockAddr,
+    control: Control,
+    addr_len: usize,
+    control_len: usize,
+    len: usize,
+    flags: i32,
+}
+
+/// A received datagram, or super-packet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Incoming<'a> {
+    pub(super) bytes: &'a [u8],
+    pub(super) addr: SockAddr,
+    pub(super) addr_len: usize,
+    pub(super) control: &'a Control,
+    pub(super) control_len: usize,
+    /// `MSG_TRUNC` and `MSG_CTRUNC` tell what was cut.
+    pub(super) flags: i32,
+}
+
+impl RecvArrays {
+    /// Memory for up to `messages` at once: 1 ..= [`RECV_MAX`], others are taken to the nearer end.
+    pub(super) fn new(messages: usize) -> Self {
+        let messages = messages.clamp(1, RECV_MAX);
+        let slot = RecvSlot {
+            addr: SockAddr::EMPTY,
+            control: Control::EMPTY,
+            addr_len: 0,
+            control_len: 0,
+            len: 0,
+            flags: 0,
+        };
+        Self {
+            buffers: vec![0; messages * RECV_BUFFER].into_boxed_slice(),
+            slots: vec![slot; messages].into_boxed_slice(),
+        }
+    }
+
+    /// Most messages per call.
+    pub(super) fn capacity(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Receives up to `wanted` messages, as far as they are there; returns how many came, at least one.
+    ///
+    /// # Errors
+    /// What the kernel says, `EAGAIN` if there is none.
+    pub(super) fn recv(&mut self, fd: BorrowedFd<'_>, wanted: usize) -> io::Result<usize> {
+        let mut iovecs = [const { MaybeUninit::<libc::iovec>::uninit() }; RECV_MAX];
+        let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; RECV_MAX];
+        let wanted = wanted.clamp(1, self.slots.len());
+        let (buffers, _) = self.buffers.as_chunks_mut::<RECV_BUFFER>();
+        let places = self.slots.iter_mut().zip(buffers).zip(iovecs.iter_mut().zip(&mut headers));
+        for ((slot, buffer), (iovec, header)) in places.take(wanted) {
+            let iovec =
+                iovec.write(libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: RECV_BUFFER });
+            let header = header.write(empty_header());
+            header.msg_hdr.msg_name = (&raw mut slot.addr).cast();
+            header.msg_hdr.msg_namelen = size_of::<SockAddr>() as libc::socklen_t; // 32
+            header.msg_hdr.msg_iov = iovec;
+            header.msg_hdr.msg_iovlen = 1;
+            header.msg_hdr.msg_control = (&raw mut slot.control).cast();
+            header.msg_hdr.msg_controllen = size_of::<Control>() as _; // below 100
+        }
+        // SAFETY: the first `wanted` headers are written. Each points to an address and a control buffer of its own slot
+        // and, through its iovec, to its own RECV_BUFFER bytes, with their true sizes; all of them are plain bytes, are
+        // borrowed mutably through `self` and live beyond this call, in which the kernel writes them. The call
+        // cannot block or be cancelled.
+        let received = unsafe {
+            libc::syscall(
+                libc::SYS_recvmmsg,
+                fd.as_raw_fd(),
+                headers.as_mut_ptr(),
+                wanted,
+                libc::MSG_DONTWAIT,
+                std::ptr::null_mut::<libc::timespec>(),
+            )
+        };
+        let received = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
+        for (slot, header) in self.slots.iter_mut().zip(&headers).take(received.min(wanted)) {
+            // SAFETY: the first `wanted` headers were written above, and by the kernel again.
+            let header = unsafe { header.assume_init_ref() };
+            slot.addr_len = header.msg_hdr.msg_namelen as usize;
+            slot.control_len = header.msg_hdr.msg_controllen as usize;
+            slot.len = header.msg_len as usize;
+            slot.flags = header.msg_hdr.msg_flags;
+        }
+        Ok(received)
+    }
+
+    /// The first `count` messages of the last call.
+    pub(super) fn messages(&self, count: usize) -> impl Iterator<Item = Incoming<'_>> {
+        let (buffers, _) = self.buffers.as_chunks::<RECV_BUFFER>();
+        self.slots.iter().zip(buffers).take(count).map(|(slot, buffer)| Incoming {
+            bytes: &buffer[..slot.len.min(RECV_BUFFER)],
+            addr: slot.addr,
+            addr_len: slot.addr_len,
+            control: &slot.control,
+            control_len: slot.control_len,
+            flags: slot.flags,
+        })
+    }
+}
+
+fn empty_header() -> libc::mmsghdr {
+    // SAFETY: `mmsghdr` is plain numbers and pointers: all zero is a value of it.
+    unsafe { std::mem::zeroed() }
+}
+
+/// Most messages per `sendmmsg`.
+pub(super) const SEND_MAX: usize = 32;
+/// Most messages per `recvmmsg`.
+pub(super) const RECV_MAX: usize = 16;
+/// What one message can bring: the kernel joins datagrams up to 64 KiB.
+const RECV_BUFFER: usize = 1 << 16;

@@ -1,0 +1,300 @@
+//! RoCE v2 over UDP sockets.
+//!
+//! One socket receives: it is bound to the link's address and the RoCE port, and to nobody else's, so two links are two
+//! hosts. Eight sockets send, each from a port of its own; a queue pair keeps to one of them for its life, so that its
+//! packets take one path. They are never connected: only then does the kernel number IPv4 packets from 0, which
+//! the ICRC covers.
+//!
+//! A batch goes out as one super-packet that the kernel cuts up (as late as it can, on the same machine never), and comes
+//! in joined again. Where the kernel cannot do one or the other, packets travel alone.
+
+mod control;
+mod gso;
+mod mmsg;
+mod options;
+mod probe;
+mod recv;
+mod send;
+mod sockaddr;
+mod socket;
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use userdma_mem::{Frame, FrameMeta, LinkCaps, LinkId, Route, TxBatch};
+use userdma_verbs::Time;
+
+use crate::{FaultInjector, FaultStats, Faults, Tap, iface};
+pub use options::BufferSize;
+pub use recv::RecvReport;
+use recv::Receiver;
+pub use send::{SendReport, TooLong};
+use send::{Outcome, Sender};
+pub use socket::OpenError;
+use socket::Sockets;
+
+/// Transmit sockets of a link.
+pub const TX_SOCKETS: usize = 8;
+
+/// How a link is set up.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct UdpConfig {
+    /// Port that packets come in by: 4791, or a private one (0: the kernel chooses).
+    pub port: u16,
+    /// Bytes wanted for packets that wait to be received.
+    pub recv_buffer: usize,
+    /// Bytes wanted for packets that wait to be sent, for each transmit socket.
+    pub send_buffer: usize,
+    /// Datagrams that one receive may bring: 1 ..= 16, each of up to 64 KiB.
+    pub recv_messages: usize,
+    /// Traffic class of packets whose route has the same, at no cost.
+    pub traffic_class: u8,
+    /// Hop limit, likewise: 1 ..= 255.
+    pub hop_limit: u8,
+    /// Whether the kernel may cut batches into packets, where it can.
+    pub segmentation: bool,
+    /// Whether the kernel may join packets that come in, where it can.
+    pub coalescing: bool,
+}
+
+impl Default for UdpConfig {
+    fn default() -> Self {
+        Self {
+            port: ROCE_PORT,
+            recv_buffer: 4 << 20,
+            send_buffer: 1 << 20,
+            recv_messages: 4,
+            traffic_class: 0,
+            hop_limit: 64,
+            segmentation: true,
+            coalescing: true,
+        }
+    }
+}
+
+/// A link over UDP from one local address.
+#[derive(Debug)]
+pub struct UdpLink {
+    id: LinkId,
+    local: IpAddr,
+    scope_id: u32,
+    mtu: u32,
+    config: UdpConfig,
+    port: u16,
+    tx_ports: [u16; TX_SOCKETS],
+    recv_buffer: BufferSize,
+    send_buffer: BufferSize,
+    coalescing: bool,
+    sender: Sender,
+    receiver: Receiver,
+    faults: Option<Box<FaultInjector>>,
+    tap: Option<Tap>,
+}
+
+impl UdpLink {
+    /// Opens a link from `local` (an IPv4 address in IPv6 form counts as IPv4). `scope_id` is the interface's index if
+    /// `local` is link-local, else 0.
+    ///
+    /// # Errors
+    /// The address's port is taken, the address is not this machine's, or the kernel refuses an option that the
+    /// link cannot do without.
+    pub fn open(id: LinkId, local: IpAddr, scope_id: u32, config: &UdpConfig) -> Result<Self, OpenError> {
+        let local = local.to_canonical();
+        let Sockets { receive, receive_port, receive_buffer, transmit, transmit_ports, transmit_buffer } =
+            Sockets::open(local, scope_id, config)?;
+        let interface = iface::interface_of(local, scope_id).map_err(|source| OpenError::Io {
+            ip: local,
+            port: config.port,
+            what: "list of interfaces",
+            source,
+        })?;
+        // The address can be bound to, so some interface has it; if it cannot be seen, the least that IPv6 allows.
+        let mtu = interface.map_or(LEAST_MTU, |interface| interface.mtu);
+        let segmentation = probe::segmentation(transmit[0].as_fd(), config);
+        let coalescing = probe::coalescing(receive.as_fd(), config);
+        Ok(Self {
+            id,
+            local,
+            scope_id,
+            mtu,
+            config: *config,
+            port: receive_port,
+            tx_ports: transmit_ports,
+            recv_buffer: receive_buffer,
+            send_buffer: transmit_buffer,
+            coalescing,
+            sender: Sender::new(transmit, local.is_ipv4(), segmentation, config),
+            receiver: Receiver::new(receive, id, (local, receive_port), config),
+            faults: None,
+            tap: None,
+        })
+    }
+
+    /// Its index in the device's table.
+    pub fn id(&self) -> LinkId {
+        self.id
+    }
+
+    /// The address it was opened with.
+    pub fn local(&self) -> IpAddr {
+        self.local
+    }
+
+    /// The port that packets come in by.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The ports of the transmit sockets.
+    pub fn tx_ports(&self) -> [u16; TX_SOCKETS] {
+        self.tx_ports
+    }
+
+    /// What it can do now.
+    pub fn caps(&self) -> LinkCaps {
+        LinkCaps {
+            max_batch_bytes: if self.local.is_ipv4() { MAX_BATCH_BYTES_V4 } else { MAX_BATCH_BYTES_V6 },
+            max_batch_packets: if self.sender.segmentation() { MAX_BATCH_PACKETS } else { 1 },
+            mtu: self.mtu,
+        }
+    }
+
+    /// Whether the kernel joins packets that come in.
+    pub fn is_coalescing(&self) -> bool {
+        self.coalescing
+    }
+
+    /// What the receive socket's buffer came to.
+    pub fn recv_buffer(&self) -> BufferSize {
+        self.recv_buffer
+    }
+
+    /// What a transmit socket's buffer came to.
+    pub fn send_buffer(&self) -> BufferSize {
+        self.send_buffer
+    }
+
+    /// Datagrams that were lost because the receive buffer was full, since the link was opened, modulo 2^32.
+    ///
+    /// # Errors
+    /// What the kernel says to the question.
+    pub fn recv_drops(&self) -> io::Result<u32> {
+        options::drops(self.as_fd())
+    }
+
+    /// The way to a peer by transmit socket `socket` (taken modulo 8), with the link's usual traffic class and
+    /// hop limit.
+    pub fn route(&self, remote: IpAddr, remote_port: u16, socket: u8) -> Route {
+        let socket = socket % TX_SOCKETS as u8; // 8
+        Route {
+            link: self.id,
+            local: self.local,
+            remote: remote.to_canonical(),
+            scope_id: self.scope_id,
+            socket,
+            local_port: self.tx_ports[usize::from(socket)],
+            remote_port,
+            traffic_class: self.config.traffic_class,
+            hop_limit: self.config.hop_limit,
+        }
+    }
+
+    /// From now on what is received suffers these faults; `None`, or faults that do nothing, for none. Packets that
+    /// an earlier injector held back are lost.
+    pub fn set_faults(&mut self, faults: Option<&Faults>) {
+        let faults = faults.filter(|faults| !faults.is_none());
+        self.faults = faults.map(|faults| Box::new(FaultInjector::new(faults)));
+    }
+
+    /// What the injector has done, if there is one.
+    pub fn fault_stats(&self) -> Option<FaultStats> {
+        self.faults.as_ref().map(|injector| injector.stats())
+    }
+
+    /// From now on packets are recorded, or no longer.
+    pub fn set_tap(&mut self, tap: Option<Tap>) {
+        self.tap = tap;
+    }
+
+    /// Sends batches in their order, those of one socket in one system call; never blocks. What is done with is
+    /// cleared, the rest stays as it is for another send. `now` is only for the tap.
+    ///
+    /// A batch that is too long for its path is dropped and reported. A kernel that refuses to segment makes the link
+    /// give it up for good: then the report says so and [`UdpLink::caps`] are less.
+    pub fn send(&mut self, now: Time, batches: &mut [TxBatch]) -> SendReport {
+        let mut report = SendReport::default();
+        while let Some(rest) = batches.get_mut(report.taken..).filter(|rest| !rest.is_empty()) {
+            if rest[0].is_empty() {
+                report.taken += 1;
+                continue;
+            }
+            let done = match self.sender.send_some(rest, &mut report) {
+                Outcome::Sent(count) => {
+                    if let Some(tap) = &self.tap {
+                        rest[..count].iter().for_each(|batch| tap.sent(now, batch));
+                    }
+                    count
+                }
+                Outcome::Dropped => 1,
+                Outcome::Blocked => {
+                    report.blocked = true;
+                    return report;
+                }
+            };
+            rest[..done].iter_mut().for_each(TxBatch::clear);
+            report.taken += done;
+        }
+        report
+    }
+
+    /// Receives what is there, by one system call; never blocks. Each packet goes to `sink`, in the order of
+    /// arrival, and is not checked in any way: its bytes may be anything. `now` is for faults and tap.
+    pub fn recv(&mut self, now: Time, sink: &mut impl FnMut(Frame<'_>)) -> RecvReport {
+        let Self { receiver, faults, tap, .. } = self;
+        let mut report = RecvReport::default();
+        let mut packets = 0;
+        let mut deliver = |bytes: &[u8], meta: FrameMeta| {
+            let frame = Frame { bytes, meta };
+            if let Some(tap) = tap {
+                tap.received(now, &frame, None);
+            }
+            packets += 1;
+            sink(frame);
+        };
+        match faults {
+            None => receiver.recv(&mut report, deliver),
+            Some(faults) => {
+                receiver.recv(&mut report, |bytes, meta| faults.apply(now, bytes, meta, &mut deliver));
+                faults.poll(now, &mut deliver);
+            }
+        }
+        report.packets = packets;
+        report
+    }
+
+    /// When [`UdpLink::recv`] should be called even if nothing arrives: when a packet is due that the injector
+    /// held back.
+    pub fn next_deadline(&self) -> Option<Time> {
+        self.faults.as_ref().and_then(|faults| faults.next_deadline())
+    }
+}
+
+impl AsFd for UdpLink {
+    /// The receive socket: readable when packets arrive.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.receiver.socket().as_fd()
+    }
+}
+
+/// The port that RoCE v2 packets are sent to.
+const ROCE_PORT: u16 = 4791;
+/// Packets per batch that every kernel with segmentation takes; newer ones take 128.
+const MAX_BATCH_PACKETS: usize = 64;
+/// A batch with all its headers (Ethernet 14, VLAN tag 4, IP, UDP 8) must stay below 64 KiB. UDP itself would carry 65,507
+/// bytes on IPv4 and 65,527 on IPv6, but from 65,536 bytes with headers on an interface takes packets one by one: at
+/// that point the same bytes arrive as 64 datagrams instead of one.
+const MAX_BATCH_BYTES_V4: usize = (1 << 16) - 1 - 14 - 4 - 20 - 8;
+const MAX_BATCH_BYTES_V6: usize = (1 << 16) - 1 - 14 - 4 - 40 - 8;
+/// The least MTU that an IPv6 interface may have.
+const LEAST_MTU: u32 = 1280;

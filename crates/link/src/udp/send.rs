@@ -1,0 +1,226 @@
+//! Sending: batches in, as few system calls as possible, and what became of them.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use userdma_mem::{Route, TxBatch};
+
+use super::gso::Defaults;
+use super::mmsg::{Outgoing, SendArrays};
+use super::{TX_SOCKETS, UdpConfig};
+
+/// What became of the batches of one send.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct SendReport {
+    /// Batches, counted from the first, that are done with: sent, dropped or empty. They are empty now; the
+    /// others are as they were and wait for another send.
+    pub taken: usize,
+    /// Packets that the kernel took.
+    pub packets: usize,
+    /// Their bytes.
+    pub bytes: usize,
+    /// Packets that were dropped: their destination cannot be reached, they are too long for the way there, or they do
+    /// not suit this link.
+    pub dropped: usize,
+    /// System calls.
+    pub calls: usize,
+    /// Sends that told of the ICMP answer to an earlier packet. They were repeated.
+    pub icmp_errors: usize,
+    /// The last of the packets that were too long.
+    pub too_long: Option<TooLong>,
+    /// The kernel's buffers are full: send again later.
+    pub blocked: bool,
+    /// The link can do less than before: it has stopped segmenting.
+    pub caps_changed: bool,
+}
+
+/// A packet that was longer than the path's MTU allows.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct TooLong {
+    /// Where it should have gone.
+    pub remote: IpAddr,
+    /// What UDP would have carried, in bytes.
+    pub bytes: usize,
+}
+
+/// The sending half of a link.
+#[derive(Debug)]
+pub(super) struct Sender {
+    sockets: [OwnedFd; TX_SOCKETS],
+    arrays: SendArrays,
+    defaults: Defaults,
+    /// Whether the link's address is an IPv4 address.
+    ipv4: bool,
+    segmentation: bool,
+}
+
+/// What became of the first batches of a slice.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Outcome {
+    /// The kernel took this many, at least one.
+    Sent(usize),
+    /// The first is given up.
+    Dropped,
+    /// None can be sent now.
+    Blocked,
+}
+
+impl Sender {
+    pub(super) fn new(
+        sockets: [OwnedFd; TX_SOCKETS],
+        ipv4: bool,
+        segmentation: bool,
+        config: &UdpConfig,
+    ) -> Self {
+        Self { sockets, arrays: SendArrays::new(), defaults: Defaults::new(config), ipv4, segmentation }
+    }
+
+    /// Whether a batch may have several packets.
+    pub(super) fn segmentation(&self) -> bool {
+        self.segmentation
+    }
+
+    /// Sends the first of `batches`, and with it those that follow on the same socket.
+    pub(super) fn send_some(&mut self, batches: &[TxBatch], report: &mut SendReport) -> Outcome {
+        let Some((first, route)) = batches.first().and_then(|first| Some((first, first.route()?))) else {
+            return Outcome::Dropped; // Nothing to lose.
+        };
+        let (defaults, segmentation, ipv4) = (self.defaults, self.segmentation, self.ipv4);
+        if !suits(route, ipv4) {
+            report.dropped += first.count();
+            return Outcome::Dropped;
+        }
+        if first.count() > 1 && !segmentation {
+            return self.send_singly(first, route, report);
+        }
+        let run = batches.iter().map_while(|batch| {
+            let next = batch.route()?;
+            let joins = next.socket == route.socket && suits(next, ipv4);
+            (joins && (segmentation || batch.count() == 1)).then_some((batch, next))
+        });
+        let fd = self.sockets[usize::from(route.socket)].as_fd();
+        let messages = run.map(|(batch, route)| defaults.super_packet(route, batch));
+        match send_twice(&mut self.arrays, fd, messages, report) {
+            Ok(sent) => {
+                for batch in &batches[..sent] {
+                    report.packets += batch.count();
+                    report.bytes += batch.bytes().len();
+                }
+                Outcome::Sent(sent)
+            }
+            Err(Refusal::Full) => Outcome::Blocked,
+            Err(Refusal::NoSegmentation) if first.count() > 1 => self.send_singly(first, route, report),
+            Err(Refusal::TooLong) => {
+                report.too_long = Some(TooLong { remote: route.remote, bytes: first.segment() });
+                report.dropped += first.count();
+                Outcome::Dropped
+            }
+            Err(Refusal::NoSegmentation | Refusal::Other) => {
+                report.dropped += first.count();
+                Outcome::Dropped
+            }
+        }
+    }
+
+    /// Sends the packets of a batch one by one, because the kernel does not segment, or refused this batch. If the
+    /// packets go where the batch did not, segmentation is off for good.
+    ///
+    /// On IPv4 each of them has identification 0, which only the first one's ICRC was made for: a strict peer drops the
+    /// others, and they are sent again as batches of one.
+    fn send_singly(&mut self, batch: &TxBatch, route: &Route, report: &mut SendReport) -> Outcome {
+        let fd = self.sockets[usize::from(route.socket)].as_fd();
+        let mut sent = 0;
+        while sent < batch.count() {
+            let packets = batch.bytes().chunks(batch.segment().max(1));
+            let rest = packets.skip(sent).map(|packet| self.defaults.single(route, packet));
+            match send_twice(&mut self.arrays, fd, rest, report) {
+                Ok(taken) => sent += taken,
+                Err(Refusal::Full) if sent == 0 => return Outcome::Blocked,
+                Err(Refusal::TooLong) => {
+                    report.too_long = Some(TooLong { remote: route.remote, bytes: batch.segment() });
+                    break;
+                }
+                Err(Refusal::Full | Refusal::NoSegmentation | Refusal::Other) => break,
+            }
+        }
+        report.packets += sent;
+        report.bytes += batch.packets().take(sent).map(<[u8]>::len).sum::<usize>();
+        report.dropped += batch.count() - sent;
+        if sent == 0 {
+            return Outcome::Dropped;
+        }
+        if self.segmentation {
+            self.segmentation = false;
+            report.caps_changed = true;
+        }
+        Outcome::Sent(1)
+    }
+}
+
+/// Whether a batch with this route can be sent from an address of this family.
+fn suits(route: &Route, ipv4: bool) -> bool {
+    route.remote.is_ipv4() == ipv4 && usize::from(route.socket) < TX_SOCKETS
+}
+
+/// Why the kernel did not take a message.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Refusal {
+    /// No room now.
+    Full,
+    /// Longer than the path allows.
+    TooLong,
+    /// Perhaps it cannot segment: the way out has no checksum offload, or there is no such option.
+    NoSegmentation,
+    /// No way there, not allowed, …
+    Other,
+}
+
+impl From<io::Error> for Refusal {
+    fn from(error: io::Error) -> Self {
+        match error.raw_os_error() {
+            Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => Self::Full,
+            Some(libc::EMSGSIZE) => Self::TooLong,
+            Some(libc::EIO | libc::EINVAL) => Self::NoSegmentation,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// Sends messages; an error that a second try does not meet again belonged to an earlier packet.
+fn send_twice<'a>(
+    arrays: &mut SendArrays,
+    fd: BorrowedFd<'_>,
+    messages: impl Iterator<Item = Outgoing<'a>> + Clone,
+    report: &mut SendReport,
+) -> Result<usize, Refusal> {
+    report.calls += 1;
+    let first = match arrays.send(fd, messages.clone()) {
+        Ok(sent) => return Ok(sent),
+        Err(error) => Refusal::from(error),
+    };
+    if first != Refusal::Other {
+        return Err(first);
+    }
+    report.calls += 1;
+    let sent = arrays.send(fd, messages)?;
+    report.icmp_errors += 1;
+    Ok(sent)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_mean_what_the_kernel_means_by_them() {
+        let refusal = |errno| Refusal::from(io::Error::from_raw_os_error(errno));
+        assert_eq!(refusal(libc::EAGAIN), Refusal::Full);
+        assert_eq!(refusal(libc::ENOBUFS), Refusal::Full);
+        assert_eq!(refusal(libc::EMSGSIZE), Refusal::TooLong);
+        assert_eq!(refusal(libc::EIO), Refusal::NoSegmentation);
+        assert_eq!(refusal(libc::EINVAL), Refusal::NoSegmentation);
+        assert_eq!(refusal(libc::ECONNREFUSED), Refusal::Other);
+        assert_eq!(refusal(libc::ENETUNREACH), Refusal::Other);
+    }
+}
