@@ -1,1 +1,27 @@
-//! host
+//! The process's network interface: joins the device, which is a machine, with links, threads and the clock.
+//!
+//! Floor 5. Nobody owns the device for long: whoever posts, polls or waits drives it for a moment, and a thread that
+//! sleeps in `epoll` takes over when nobody does.
+//!
+//! ```text
+//!   post_send ──┐
+//!   poll_cq ────┼──▶ gate (one at a time, nobody waits) ──▶ Progress: commands, doorbells, timeouts,
+//!   get_event ──┤                                           receive a batch, transmit a few, tell channels
+//!   thread ─────┘
+//! ```
+
+mod channel;
+mod config;
+mod error;
+mod host;
+mod vec_mr;
+
+pub use channel::{Channel, EventError};
+pub use config::HostConfig;
+pub use error::{HostError, OpenError, PostFailure};
+pub use host::Host;
+pub use userdma_agent::{DeviceInfo, devices};
+pub use userdma_ibt::Stats;
+pub use userdma_link::Faults;
+pub use userdma_nic::{GidEntry, Shard};
+pub use vec_mr::VecMr;

@@ -1,0 +1,23 @@
+//! How a device is opened.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use userdma_link::Faults;
+
+/// How a device is opened: its addresses and what is different from the usual.
+#[derive(Clone, Debug, Default)]
+pub struct HostConfig {
+    /// Our addresses, one GID each, index 0 first: IPv4, IPv6 or both. At least one.
+    pub addresses: Vec<IpAddr>,
+    /// A UDP port other than 4791, on which only devices configured alike can be reached.
+    pub private_port: Option<u16>,
+    /// What a bad network does to the packets we receive; nothing by default.
+    pub faults: Faults,
+    /// A capture file to write from the start.
+    pub capture: Option<PathBuf>,
+    /// Seed of everything random in the device; the system's randomness if `None`.
+    pub seed: Option<u64>,
+    /// Bytes that may be under way to one destination, if not the usual.
+    pub max_window: Option<u32>,
+}

@@ -1,0 +1,54 @@
+//! Why the host refused a call.
+
+use std::io;
+use std::path::PathBuf;
+
+use userdma_verbs::PostError;
+
+/// Why a device was not opened; nothing of it is left.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The addresses could not be had.
+    #[error(transparent)]
+    Claim(#[from] userdma_agent::ClaimError),
+    /// The capture file could not be made.
+    #[error("capture file {path}: {source}", path = path.display())]
+    Capture {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The system refused something that every device needs.
+    #[error("cannot make {what}: {source}")]
+    System {
+        /// What was to be made.
+        what: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// Why a call on an open device did nothing.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HostError {
+    /// This process is a child of the one that opened the device: it must open its own.
+    #[error("the device was opened before fork and belongs to the parent process")]
+    Forked,
+    /// The device met an error of its own and stopped.
+    #[error("the device has stopped after an internal error")]
+    Failed,
+}
+
+/// Why a work request was not posted.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum PostFailure {
+    /// The queue pair refused it.
+    #[error(transparent)]
+    Post(#[from] PostError),
+    /// The device is not usable.
+    #[error(transparent)]
+    Host(#[from] HostError),
+}

@@ -1,0 +1,81 @@
+//! One error for all calls: each variant carries the verbs' own, with the values that were wrong.
+
+use std::io;
+
+use userdma_host::HostError;
+use userdma_verbs::{
+    BindMwError, CreateCqError, CreateQpError, Errno, ModifyQpError, ObjectError, PostError, RegMrError,
+};
+
+pub use userdma_host::OpenError;
+
+/// Why a call did nothing. What goes wrong with a work request after it was accepted is a
+/// [`WcStatus`](crate::WcStatus) in its completion instead.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The device was not opened.
+    #[error("cannot open the device: {0}")]
+    Open(#[from] OpenError),
+    /// The name is neither a device's nor an address.
+    #[error("`{0}` is neither a device, as `roce_eth0`, nor an IP address")]
+    Name(String),
+    /// A fault description was not understood.
+    #[error("faults: {0}")]
+    Faults(String),
+    /// The device is no longer usable.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// Memory was not registered.
+    #[error("cannot register memory: {0}")]
+    RegMr(#[from] RegMrError),
+    /// A completion queue was not made.
+    #[error("cannot create the completion queue: {0}")]
+    CreateCq(#[from] CreateCqError),
+    /// A queue pair was not made.
+    #[error("cannot create the queue pair: {0}")]
+    CreateQp(#[from] CreateQpError),
+    /// A queue pair was not modified.
+    #[error("cannot modify the queue pair: {0}")]
+    ModifyQp(#[from] ModifyQpError),
+    /// A work request was not posted.
+    #[error("cannot post: {0}")]
+    Post(#[from] PostError),
+    /// A memory window was not made.
+    #[error("memory window: {0}")]
+    BindMw(#[from] BindMwError),
+    /// An object was not found or is in use.
+    #[error(transparent)]
+    Object(#[from] ObjectError),
+    /// Memory was not copied.
+    #[error("cannot copy: {0}")]
+    Memory(#[from] userdma_mem::MemError),
+    /// There are too many protection domains.
+    #[error("no more protection domains")]
+    NoPd,
+    /// The call needs a completion queue whose channel is its own.
+    #[error("the completion queue shares its channel: wait on the channel")]
+    SharedChannel,
+    /// A completion was refused because the queue was full; its queue pairs are in the error state.
+    #[error("completion queue {cq} of {cqe} entries has overflowed")]
+    CqOverflow {
+        /// The queue's number.
+        cq: u32,
+        /// Its entries.
+        cqe: u32,
+    },
+    /// Objects of two devices do not go together.
+    #[error("the {0} belongs to another device")]
+    OtherDevice(&'static str),
+    /// The system refused something.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+impl Error {
+    /// The number that the C verbs would give.
+    pub fn errno(&self) -> Errno {
+        let _ = self;
+        todo!()
+    }
+}
