@@ -1,10 +1,33 @@
-//! A reliable connection: requester, responder and completer of one queue pair.
+//! A reliable connection: requester, completer and responder of one queue pair.
+//!
+//! Primer. A message is cut into packets of the path MTU, each with a PSN. The *requester* sends them within a
+//! window and remembers the work queue elements until they are answered; the *completer* reads the answers (ACK, NAK,
+//! RNR NAK, READ and atomic responses) and writes completions in posting order; the *responder* judges the peer's
+//! requests by their PSN, checks and executes them, and owes answers. Lost packets are sent again from the oldest
+//! unanswered PSN on (go-back-N); nothing is buffered out of order. Both halves share nothing but the state.
+//!
+//! Not here: which packets belong to this connection (`nic`), how many bytes may be under way to a destination
+//! ([`Window`](crate::Window)), and the sockets.
+
+mod completer;
+mod credits;
+mod requester;
+mod respond;
+mod responder;
+mod retry;
+mod send;
+#[cfg(test)]
+mod tests;
 
 use userdma_mem::{Route, TxBatch};
-use userdma_verbs::{QpAttr, QpAttrMask, QpCap, QpState, Time};
-use userdma_wire::{Packet, Pseudo};
+use userdma_verbs::{
+    AsyncEvent, PKey, Psn, QpAttr, QpAttrMask, QpCap, QpState, Time, Wc, WcOpcode, WcStatus,
+};
+use userdma_wire::{Bth, Opcode, Packet, Pseudo};
 
-use crate::Ctx;
+use self::requester::Requester;
+use self::responder::Responder;
+use crate::{Ctx, Window};
 
 /// Where a connection's packets go: the route and what its ICRCs start with.
 #[derive(Clone, Copy, Debug)]
@@ -28,13 +51,25 @@ pub enum Fill {
 #[derive(Debug)]
 pub struct Rc {
     state: QpState,
+    attr: QpAttr,
+    path: Option<Path>,
+    req: Requester,
+    resp: Responder,
+    /// SQD was entered and its event is still to be reported.
+    drain_event: bool,
 }
 
 impl Rc {
     /// A machine in RESET for a queue pair of these sizes.
     pub fn new(cap: &QpCap) -> Self {
-        let _ = cap;
-        todo!()
+        Self {
+            state: QpState::Reset,
+            attr: QpAttr { cap: *cap, ..QpAttr::default() },
+            path: None,
+            req: Requester::new(cap),
+            resp: Responder::new(cap),
+            drain_event: false,
+        }
     }
 
     /// The state.
@@ -45,64 +80,259 @@ impl Rc {
     /// Goes to `to` with attributes that the device has checked (legal transition, mandatory attributes there, values
     /// in range). `path` is given whenever `mask` has `AV`. To ERR: everything posted is flushed. To RESET:
     /// everything is forgotten without completions.
-    pub fn modify(&mut self, ctx: &mut Ctx<'_>, to: QpState, attr: &QpAttr, mask: QpAttrMask, path: Option<Path>) {
-        let _ = (ctx, to, attr, mask, path);
-        todo!()
+    pub fn modify(
+        &mut self,
+        ctx: &mut Ctx<'_>,
+        to: QpState,
+        attr: &QpAttr,
+        mask: QpAttrMask,
+        path: Option<Path>,
+    ) {
+        match to {
+            QpState::Reset => return self.reset(ctx),
+            QpState::Err => {
+                self.resp.forget_responses();
+                return self.enter_error(ctx);
+            }
+            QpState::Init | QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe => {}
+        }
+        copy_attr(&mut self.attr, attr, mask);
+        if path.is_some() {
+            self.path = path;
+        }
+        if mask.contains(QpAttrMask::RQ_PSN) {
+            self.resp.start(attr.rq_psn);
+        }
+        if mask.contains(QpAttrMask::SQ_PSN) {
+            self.req.start(attr.sq_psn, &self.attr);
+        }
+        self.drain_event = to == QpState::Sqd && attr.en_sqd_async_notify;
+        self.set_state(ctx, to);
+        self.report_drained(ctx);
     }
 
     /// The attributes as a query gives them.
     pub fn attr(&self) -> QpAttr {
-        todo!()
+        QpAttr {
+            qp_state: self.state,
+            cur_qp_state: self.state,
+            rq_psn: self.resp.expected(),
+            sq_psn: self.req.next_psn(),
+            ..self.attr
+        }
     }
 
     /// The path, from RTR on.
     pub fn path(&self) -> Option<&Path> {
-        todo!()
+        self.path.as_ref()
     }
 
     /// Something was posted: takes sends over; in ERR flushes sends and receives.
     pub fn handle_doorbell(&mut self, ctx: &mut Ctx<'_>) {
-        let _ = ctx;
-        todo!()
+        if self.state == QpState::Err {
+            self.flush(ctx);
+        } else {
+            self.req.take_posted(ctx.qp);
+        }
     }
 
     /// A packet for this connection arrived: right QPN, service, partition and source, ICRC good.
     pub fn handle_packet(&mut self, ctx: &mut Ctx<'_>, packet: &Packet<'_>) {
-        let _ = (ctx, packet);
-        todo!()
+        let receives = matches!(self.state, QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe);
+        if !receives {
+            ctx.stats.drop_qpn += 1;
+            return;
+        }
+        ctx.stats.rcvd_pkts += 1;
+        if packet.info().is_response() {
+            self.handle_response(ctx, packet);
+        } else {
+            self.handle_request(ctx, packet);
+        }
     }
 
     /// Appends packets to `batch` until it is full, another size must begin a new one, or nothing is left. Owed
     /// acknowledgements join if requests or other responses left in this call, or if `acks`.
     pub fn fill(&mut self, ctx: &mut Ctx<'_>, batch: &mut TxBatch, acks: bool) -> Fill {
-        let _ = (ctx, batch, acks);
-        todo!()
+        let Some(path) = self.path else { return Fill::Done };
+        let before = batch.count();
+        let mut result = loop {
+            let mut out = Out { path: &path, attr: &self.attr, batch: &mut *batch };
+            match self.resp.fill(ctx, &mut out) {
+                Ok(fill) => break fill,
+                Err(broken) => self.fail_read(ctx, broken),
+            }
+        };
+        let mut out = Out { path: &path, attr: &self.attr, batch: &mut *batch };
+        if result == Fill::Done {
+            result = self.req.fill(ctx, self.state, &mut out);
+        }
+        if result == Fill::Done {
+            let sent = out.batch.count() > before;
+            result = self.resp.fill_ack(ctx, &mut out, acks || sent);
+        }
+        ctx.stats.sent_pkts += (out.batch.count() - before) as u64;
+        self.settle(ctx);
+        result
     }
 
     /// Whether a fill would send something without owed acknowledgements.
     pub fn has_work(&self, ctx: &Ctx<'_>) -> bool {
-        let _ = ctx;
-        todo!()
+        self.path.is_some()
+            && (self.resp.has_responses() || self.req.can_send(self.state, ctx.window, &self.attr))
     }
 
     /// Whether the last fill stopped because the window was full: try again when the window has room.
     pub fn is_window_blocked(&self) -> bool {
-        todo!()
+        self.req.is_window_blocked()
     }
 
     /// Since when an acknowledgement is owed.
     pub fn ack_owed_since(&self) -> Option<Time> {
-        todo!()
+        self.resp.ack_owed_since()
     }
 
     /// When `handle_timeout` must be called, if nothing happens before: retransmission or end of an RNR wait.
     pub fn deadline(&self) -> Option<Time> {
-        todo!()
+        self.req.deadline()
     }
 
     /// The time has come, or not yet (then nothing happens).
     pub fn handle_timeout(&mut self, ctx: &mut Ctx<'_>) {
-        let _ = ctx;
-        todo!()
+        if let Some(status) = self.req.handle_timeout(ctx, &self.attr) {
+            self.fail_head(ctx, status);
+        }
     }
+
+    /// What follows once the requester stands still: a local error whose turn has come, or the end of draining.
+    fn settle(&mut self, ctx: &mut Ctx<'_>) {
+        if let Some(status) = self.req.due_fault() {
+            self.fail_head(ctx, status);
+        }
+        self.report_drained(ctx);
+    }
+
+    fn report_drained(&mut self, ctx: &mut Ctx<'_>) {
+        if self.drain_event && self.state == QpState::Sqd && self.req.is_drained() {
+            self.drain_event = false;
+            ctx.effects.events.push(AsyncEvent::SqDrained { qpn: ctx.qp.qpn() });
+        }
+    }
+
+    fn set_state(&mut self, ctx: &Ctx<'_>, state: QpState) {
+        self.state = state;
+        ctx.qp.set_state(state);
+    }
+
+    /// The oldest request fails with `status`; the queue pair goes to the error state.
+    fn fail_head(&mut self, ctx: &mut Ctx<'_>, status: WcStatus) {
+        self.req.fail(ctx, None, status, 0);
+        self.enter_error(ctx);
+    }
+
+    /// Takes the queue pair to ERR and flushes what is posted. Answers that are queued still leave: among them is
+    /// the NAK that tells the peer why.
+    fn enter_error(&mut self, ctx: &mut Ctx<'_>) {
+        self.set_state(ctx, QpState::Err);
+        self.req.stop(ctx.window);
+        self.flush(ctx);
+    }
+
+    /// Completes everything that is posted as flushed.
+    fn flush(&mut self, ctx: &mut Ctx<'_>) {
+        self.req.flush(ctx);
+        self.resp.flush(ctx);
+    }
+
+    fn reset(&mut self, ctx: &mut Ctx<'_>) {
+        self.set_state(ctx, QpState::Reset);
+        ctx.qp.clear();
+        ctx.mrs.unbind_all(ctx.qp.qpn());
+        self.req.stop(ctx.window);
+        self.req.clear();
+        self.resp.clear();
+        self.path = None;
+        self.drain_event = false;
+        self.attr = QpAttr { cap: self.attr.cap, ..QpAttr::default() };
+    }
+}
+
+/// Copies the attributes that `mask` names.
+fn copy_attr(to: &mut QpAttr, from: &QpAttr, mask: QpAttrMask) {
+    macro_rules! copy {
+        ($($flag:ident => $($field:ident),+;)*) => {
+            $(if mask.contains(QpAttrMask::$flag) { $(to.$field = from.$field;)+ })*
+        };
+    }
+    copy! {
+        EN_SQD_ASYNC_NOTIFY => en_sqd_async_notify;
+        ACCESS_FLAGS => qp_access_flags;
+        PKEY_INDEX => pkey_index;
+        PORT => port_num;
+        QKEY => qkey;
+        AV => ah_attr;
+        PATH_MTU => path_mtu;
+        TIMEOUT => timeout;
+        RETRY_CNT => retry_cnt;
+        RNR_RETRY => rnr_retry;
+        RQ_PSN => rq_psn;
+        MAX_QP_RD_ATOMIC => max_rd_atomic;
+        MIN_RNR_TIMER => min_rnr_timer;
+        SQ_PSN => sq_psn;
+        MAX_DEST_RD_ATOMIC => max_dest_rd_atomic;
+        DEST_QPN => dest_qp_num;
+    }
+}
+
+/// Where packets are written, and what every one of them has in common.
+struct Out<'a> {
+    path: &'a Path,
+    attr: &'a QpAttr,
+    batch: &'a mut TxBatch,
+}
+
+impl Out<'_> {
+    fn bth(&self, opcode: Opcode, psn: Psn) -> Bth {
+        Bth::new(opcode, self.attr.dest_qp_num, psn, PKey::DEFAULT)
+    }
+
+    fn mtu(&self) -> u32 {
+        self.attr.path_mtu.bytes()
+    }
+
+    fn fits(&self, size: usize) -> bool {
+        self.batch.fits(&self.path.route, size)
+    }
+
+    /// Room for a packet that [`Out::fits`] has let through: its index in the batch and its bytes.
+    fn push(&mut self, size: usize) -> Option<(u16, &mut [u8])> {
+        self.batch.push(&self.path.route, size)
+    }
+}
+
+/// What a packet is counted as in the window: its payload, and what a small packet takes of a socket buffer.
+const fn packet_cost(payload_len: u32) -> u32 {
+    payload_len + 256
+}
+
+/// Packets of a message of `len` bytes: one at least.
+const fn packets_of(len: u32, mtu: u32) -> u32 {
+    if len == 0 { 1 } else { len.div_ceil(mtu) }
+}
+
+/// Bytes of packet number `packet` of a message of `len` bytes.
+const fn payload_of(len: u32, mtu: u32, packet: u32) -> u32 {
+    let rest = len.saturating_sub(packet.saturating_mul(mtu));
+    if rest < mtu { rest } else { mtu }
+}
+
+/// A flushed completion.
+fn flushed(wr_id: u64, opcode: WcOpcode, ctx: &Ctx<'_>) -> Wc {
+    Wc::new(wr_id, WcStatus::WrFlushErr, opcode, ctx.qp.qpn())
+}
+
+/// Whether `cost` more bytes may be under way: the window has room, or nothing of this queue pair is under way,
+/// so that a full window of others cannot starve it.
+fn may_send(window: &Window, own_in_flight: u32, cost: u32) -> bool {
+    own_in_flight == 0 || window.has_room(cost)
 }

@@ -1,0 +1,473 @@
+//! The responder: judges the peer's requests, checks them in the order of the standard, executes them.
+//!
+//! The sequence of checks is that of the kernel's `rxe_resp.c`: PSN, sequence of opcodes, operation allowed, receive
+//! and READ resources, length, key; then the request is executed. A check that fails yields the NAK that it earns.
+
+use std::collections::VecDeque;
+
+use userdma_objects::{AccessFault, SgCursor, SglError, scatter, sgl_len};
+use userdma_verbs::{
+    AccessFlags, AsyncEvent, Msn, Psn, QpCap, QpState, RKey, Sge, Time, Wc, WcFlags, WcOpcode, WcStatus,
+};
+use userdma_wire::{NakCode, Operation, Packet, Position};
+
+use super::respond::{Answer, ReadAnswer};
+use super::{Rc, flushed, packets_of};
+use crate::Ctx;
+
+/// What the responder does with a request, judged by its PSN alone.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Judgement {
+    /// The expected packet: execute it.
+    Accept,
+    /// Already executed: answer again, change nothing.
+    Repeat,
+    /// A gap: report it once.
+    Nak,
+    /// A gap that was already reported.
+    Drop,
+}
+
+/// Why a request was not executed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Refusal {
+    /// No receive is posted: the peer shall try again later.
+    Rnr,
+    /// The request is wrong, or failed: the connection ends. The status is for the receive that it had taken.
+    Nak(NakCode, WcStatus),
+}
+
+const INVALID: Refusal = Refusal::Nak(NakCode::InvalidRequest, WcStatus::WrFlushErr);
+const NO_ACCESS: Refusal = Refusal::Nak(NakCode::RemoteAccess, WcStatus::WrFlushErr);
+
+/// What a message that is under way does with its packets.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) enum Message {
+    /// No message is under way.
+    #[default]
+    None,
+    /// A SEND into the receive that was taken.
+    Send,
+    /// A WRITE: the bytes that are still to come go to `va`.
+    Write { va: u64, rkey: RKey, left: u32, len: u32 },
+}
+
+/// A request whose answer can be given again.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Resource {
+    /// A READ is executed again.
+    Read(ReadAnswer),
+    /// An atomic is not: its answer is kept.
+    Atomic { psn: Psn, msn: Msn, original: u64 },
+}
+
+/// The receiving side of a connection.
+#[derive(Debug)]
+pub(super) struct Responder {
+    /// The PSN of the next new request.
+    pub(super) epsn: Psn,
+    /// Messages executed.
+    pub(super) msn: Msn,
+    /// A gap or an RNR condition was reported and not yet filled: later packets are dropped.
+    pub(super) nak_sent: bool,
+    message: Message,
+    /// The receive that a SEND lands in: its identifier, list, place and bytes so far.
+    recv: Option<u64>,
+    recv_sgl: Vec<Sge>,
+    recv_at: SgCursor,
+    recv_len: u32,
+    pub(super) resources: VecDeque<Resource>,
+    pub(super) answers: VecDeque<Answer>,
+    /// An acknowledgement is owed for everything before `epsn`, since this time.
+    pub(super) owed: Option<Time>,
+    /// The owed acknowledgement leaves with the next fill.
+    pub(super) ack_due: bool,
+    established: bool,
+}
+
+impl Responder {
+    pub(super) fn new(cap: &QpCap) -> Self {
+        Self {
+            epsn: Psn::default(),
+            msn: Msn::default(),
+            nak_sent: false,
+            message: Message::None,
+            recv: None,
+            recv_sgl: Vec::with_capacity(cap.max_recv_sge as usize),
+            recv_at: SgCursor::default(),
+            recv_len: 0,
+            resources: VecDeque::new(),
+            answers: VecDeque::new(),
+            owed: None,
+            ack_due: false,
+            established: false,
+        }
+    }
+
+    /// Expects `psn` first.
+    pub(super) fn start(&mut self, psn: Psn) {
+        self.clear();
+        self.epsn = psn;
+    }
+
+    pub(super) fn expected(&self) -> Psn {
+        self.epsn
+    }
+
+    /// Forgets everything, without completions.
+    pub(super) fn clear(&mut self) {
+        self.forget_responses();
+        self.resources.clear();
+        self.message = Message::None;
+        self.recv = None;
+        self.nak_sent = false;
+        self.established = false;
+        self.msn = Msn::default();
+    }
+
+    /// Completes the receive that is taken and those that are posted as flushed.
+    pub(super) fn flush(&mut self, ctx: &mut Ctx<'_>) {
+        self.owed = None;
+        self.message = Message::None;
+        self.complete_taken(ctx, WcStatus::WrFlushErr);
+        while let Some(wr_id) = ctx.qp.take_recv(&mut self.recv_sgl) {
+            let wc = flushed(wr_id, WcOpcode::Recv, ctx);
+            ctx.effects.complete(ctx.recv_cq, wc, false);
+        }
+    }
+
+    /// Completes the receive that a message had taken in error; whether there was one.
+    fn complete_taken(&mut self, ctx: &mut Ctx<'_>, status: WcStatus) -> bool {
+        let Some(wr_id) = self.recv.take() else { return false };
+        let wc = Wc::new(wr_id, status, WcOpcode::Recv, ctx.qp.qpn());
+        ctx.effects.complete(ctx.recv_cq, wc, false);
+        true
+    }
+
+    /// Judges a request's PSN against the expected one. As `rxe_resp.c check_psn()`, RC branch.
+    pub(super) fn judge(&mut self, psn: Psn) -> Judgement {
+        match psn.distance(self.epsn) {
+            0 => {
+                self.nak_sent = false;
+                Judgement::Accept
+            }
+            ..0 => Judgement::Repeat,
+            1.. if self.nak_sent => Judgement::Drop,
+            1.. => {
+                self.nak_sent = true;
+                Judgement::Nak
+            }
+        }
+    }
+}
+
+impl Rc {
+    /// Reads a request of the peer.
+    pub(super) fn handle_request(&mut self, ctx: &mut Ctx<'_>, packet: &Packet<'_>) {
+        let psn = packet.bth().psn();
+        match self.resp.judge(psn) {
+            Judgement::Accept => self.execute(ctx, packet),
+            Judgement::Repeat => {
+                ctx.stats.duplicate_request += 1;
+                self.resp.repeat(ctx, packet, self.attr.path_mtu.bytes());
+            }
+            Judgement::Nak => {
+                ctx.stats.out_of_seq_request += 1;
+                ctx.stats.sent_seq_err += 1;
+                self.resp.nak(NakCode::PsnSequence);
+            }
+            Judgement::Drop => ctx.stats.out_of_seq_request += 1,
+        }
+    }
+
+    fn execute(&mut self, ctx: &mut Ctx<'_>, packet: &Packet<'_>) {
+        self.report_established(ctx);
+        match self.check_and_execute(ctx, packet) {
+            Ok(()) => {}
+            Err(Refusal::Rnr) => {
+                ctx.stats.sent_rnr_err += 1;
+                self.resp.nak_sent = true;
+                self.resp.rnr(self.attr.min_rnr_timer);
+            }
+            Err(Refusal::Nak(code, status)) => self.refuse(ctx, code, status),
+        }
+    }
+
+    /// Ends the connection with a NAK: the receive in use completes with `status`, and if there is none, an event says
+    /// what a completion cannot.
+    fn refuse(&mut self, ctx: &mut Ctx<'_>, code: NakCode, status: WcStatus) {
+        let qpn = ctx.qp.qpn();
+        let event = match code {
+            NakCode::RemoteAccess => {
+                ctx.stats.resp_remote_access_errors += 1;
+                AsyncEvent::QpAccessError { qpn }
+            }
+            NakCode::InvalidRequest | NakCode::PsnSequence | NakCode::InvalidRd => {
+                ctx.stats.resp_remote_invalid_request += 1;
+                AsyncEvent::QpRequestError { qpn }
+            }
+            NakCode::RemoteOperational => {
+                ctx.stats.resp_remote_operational += 1;
+                AsyncEvent::QpFatal { qpn }
+            }
+        };
+        self.resp.nak(code);
+        if !self.resp.complete_taken(ctx, status) || status == WcStatus::WrFlushErr {
+            ctx.effects.events.push(event);
+        }
+        self.enter_error(ctx);
+    }
+
+    fn report_established(&mut self, ctx: &mut Ctx<'_>) {
+        if self.state == QpState::Rtr && !self.resp.established {
+            self.resp.established = true;
+            ctx.effects.events.push(AsyncEvent::CommunicationEstablished { qpn: ctx.qp.qpn() });
+        }
+    }
+
+    fn check_and_execute(&mut self, ctx: &mut Ctx<'_>, packet: &Packet<'_>) -> Result<(), Refusal> {
+        self.resp.check_sequence(packet)?;
+        self.check_allowed(packet)?;
+        let mtu = self.attr.path_mtu.bytes();
+        self.check_resource(ctx, packet)?;
+        check_length(packet, mtu)?;
+        match packet.info().op {
+            Operation::Send => self.resp.execute_send(ctx, packet),
+            Operation::Write => self.resp.execute_write(ctx, packet, mtu),
+            Operation::ReadRequest => self.resp.execute_read(ctx, packet, mtu),
+            Operation::CompareSwap | Operation::FetchAdd => self.resp.execute_atomic(ctx, packet),
+            Operation::ReadResponse
+            | Operation::Acknowledge
+            | Operation::AtomicAcknowledge
+            | Operation::Flush
+            | Operation::AtomicWrite
+            | Operation::Cnp => Err(INVALID),
+        }?;
+        self.resp.keep_resources(self.attr.max_dest_rd_atomic);
+        // READs and atomics are acknowledged by their answers.
+        let has_answer = !matches!(packet.info().op, Operation::Send | Operation::Write);
+        if packet.bth().ack_req() && !has_answer {
+            self.resp.owe(ctx.now);
+        }
+        Ok(())
+    }
+
+    /// Whether the queue pair's access flags allow the operation. As `rxe_resp.c check_op_valid()`.
+    fn check_allowed(&self, packet: &Packet<'_>) -> Result<(), Refusal> {
+        let needs = match packet.info().op {
+            Operation::Write => AccessFlags::REMOTE_WRITE,
+            Operation::ReadRequest => AccessFlags::REMOTE_READ,
+            Operation::CompareSwap | Operation::FetchAdd => AccessFlags::REMOTE_ATOMIC,
+            Operation::Send
+            | Operation::ReadResponse
+            | Operation::Acknowledge
+            | Operation::AtomicAcknowledge
+            | Operation::Flush
+            | Operation::AtomicWrite
+            | Operation::Cnp => AccessFlags::empty(),
+        };
+        if self.attr.qp_access_flags.contains(needs) { Ok(()) } else { Err(INVALID) }
+    }
+
+    /// Whether there is a receive for what needs one, and room for what must be remembered. As `rxe_resp.c
+    /// check_resource()`.
+    fn check_resource(&mut self, ctx: &mut Ctx<'_>, packet: &Packet<'_>) -> Result<(), Refusal> {
+        let info = packet.info();
+        match info.op {
+            Operation::ReadRequest | Operation::CompareSwap | Operation::FetchAdd => {
+                let limit = usize::from(self.attr.max_dest_rd_atomic);
+                if self.resp.unanswered() < limit { Ok(()) } else { Err(INVALID) }
+            }
+            Operation::Send if info.is_start() => self.resp.take_recv(ctx),
+            Operation::Write if packet.imm().is_some() => self.resp.take_recv(ctx),
+            Operation::Send
+            | Operation::Write
+            | Operation::ReadResponse
+            | Operation::Acknowledge
+            | Operation::AtomicAcknowledge
+            | Operation::Flush
+            | Operation::AtomicWrite
+            | Operation::Cnp => Ok(()),
+        }
+    }
+}
+
+impl Responder {
+    /// Whether the packet may follow the one before. As `rxe_resp.c check_op_seq()`.
+    fn check_sequence(&self, packet: &Packet<'_>) -> Result<(), Refusal> {
+        let info = packet.info();
+        let fits = match (self.message, info.position) {
+            (Message::None, Position::First | Position::Only) => true,
+            (Message::Send, Position::Middle | Position::Last) => info.op == Operation::Send,
+            (Message::Write { .. }, Position::Middle | Position::Last) => info.op == Operation::Write,
+            (Message::None, Position::Middle | Position::Last)
+            | (Message::Send | Message::Write { .. }, Position::First | Position::Only) => false,
+        };
+        if fits { Ok(()) } else { Err(INVALID) }
+    }
+
+    fn take_recv(&mut self, ctx: &Ctx<'_>) -> Result<(), Refusal> {
+        self.recv = ctx.qp.take_recv(&mut self.recv_sgl);
+        (self.recv_at, self.recv_len) = (SgCursor::default(), 0);
+        if self.recv.is_some() { Ok(()) } else { Err(Refusal::Rnr) }
+    }
+
+    fn execute_send(&mut self, ctx: &mut Ctx<'_>, packet: &Packet<'_>) -> Result<(), Refusal> {
+        let payload = packet.payload();
+        // At most a path MTU a packet, on a sum that the list's length bounds.
+        let len = u64::from(self.recv_len) + payload.len() as u64;
+        if len > sgl_len(&self.recv_sgl) || len > MAX_MESSAGE {
+            return Err(Refusal::Nak(NakCode::InvalidRequest, WcStatus::LocLenErr));
+        }
+        scatter(ctx.mrs, ctx.qp.pd(), &self.recv_sgl, &mut self.recv_at, payload).map_err(landing_refusal)?;
+        self.recv_len = u32::try_from(len).unwrap_or(u32::MAX);
+        if let Some(ieth) = packet.ieth() {
+            // As rxe, the receive reports an invalid request; unlike rxe, the peer is told that its key was wrong.
+            ctx.mrs
+                .invalidate(ctx.qp.pd(), ctx.qp.qpn(), ieth.rkey())
+                .map_err(|_| Refusal::Nak(NakCode::RemoteAccess, WcStatus::RemInvReqErr))?;
+        }
+        self.executed_packet();
+        if packet.info().is_end() {
+            self.finish(ctx, packet, WcOpcode::Recv, self.recv_len);
+        } else {
+            self.message = Message::Send;
+        }
+        Ok(())
+    }
+
+    fn execute_write(&mut self, ctx: &mut Ctx<'_>, packet: &Packet<'_>, mtu: u32) -> Result<(), Refusal> {
+        let payload = packet.payload();
+        let (va, rkey, left, len) = match (packet.reth(), self.message) {
+            (Some(reth), _) => (reth.va(), reth.rkey(), reth.dma_len(), reth.dma_len()),
+            (None, Message::Write { va, rkey, left, len }) => (va, rkey, left, len),
+            (None, Message::None | Message::Send) => return Err(INVALID),
+        };
+        // More to come than a packet holds, exactly if the message goes on after this one.
+        let goes_on = !packet.info().is_end();
+        let Ok(payload_len) = u32::try_from(payload.len()) else { return Err(INVALID) };
+        if goes_on != (left > mtu) || !goes_on && payload_len != left {
+            return Err(INVALID);
+        }
+        let (pd, qpn) = (ctx.qp.pd(), ctx.qp.qpn());
+        // The first packet opens the whole range, so that a message that would leave it writes nothing; each packet
+        // opens it again, since the key may go away in between.
+        ctx.mrs
+            .open_remote(pd, qpn, rkey, va, u64::from(left), AccessFlags::REMOTE_WRITE)
+            .map_err(access_refusal)?
+            .write(0, payload)
+            .map_err(|_| NO_MEMORY)?;
+        self.executed_packet();
+        if goes_on {
+            let va = va.wrapping_add(u64::from(payload_len));
+            self.message = Message::Write { va, rkey, left: left - payload_len, len };
+        } else {
+            self.finish(ctx, packet, WcOpcode::RecvRdmaWithImm, len);
+        }
+        Ok(())
+    }
+
+    fn execute_read(&mut self, ctx: &mut Ctx<'_>, packet: &Packet<'_>, mtu: u32) -> Result<(), Refusal> {
+        let Some(reth) = packet.reth() else { return Err(INVALID) };
+        let (pd, qpn) = (ctx.qp.pd(), ctx.qp.qpn());
+        ctx.mrs
+            .open_remote(pd, qpn, reth.rkey(), reth.va(), u64::from(reth.dma_len()), AccessFlags::REMOTE_READ)
+            .map_err(access_refusal)?;
+        self.msn = self.msn.next();
+        let answer = ReadAnswer {
+            first_psn: self.epsn,
+            packets: packets_of(reth.dma_len(), mtu),
+            va: reth.va(),
+            rkey: reth.rkey(),
+            len: reth.dma_len(),
+            msn: self.msn,
+            next: 0,
+        };
+        self.epsn = self.epsn.add(answer.packets);
+        self.answer(Answer::Read(answer));
+        self.resources.push_back(Resource::Read(answer));
+        Ok(())
+    }
+
+    fn execute_atomic(&mut self, ctx: &mut Ctx<'_>, packet: &Packet<'_>) -> Result<(), Refusal> {
+        let Some(eth) = packet.atomic_eth() else { return Err(INVALID) };
+        if !eth.va().is_multiple_of(8) {
+            return Err(INVALID);
+        }
+        let (pd, qpn) = (ctx.qp.pd(), ctx.qp.qpn());
+        let target = ctx
+            .mrs
+            .open_remote(pd, qpn, eth.rkey(), eth.va(), 8, AccessFlags::REMOTE_ATOMIC)
+            .map_err(access_refusal)?;
+        let original = if packet.info().op == Operation::CompareSwap {
+            target.compare_swap(eth.compare(), eth.swap_add())
+        } else {
+            target.fetch_add(eth.swap_add())
+        }
+        .map_err(|_| NO_MEMORY)?;
+        let psn = self.epsn;
+        self.executed_packet();
+        self.msn = self.msn.next();
+        let msn = self.msn;
+        self.answer(Answer::Atomic { psn, msn, original });
+        self.resources.push_back(Resource::Atomic { psn, msn, original });
+        Ok(())
+    }
+
+    fn executed_packet(&mut self) {
+        self.epsn = self.epsn.add(1);
+    }
+
+    /// A message has come to its end: a receive that it took completes.
+    fn finish(&mut self, ctx: &mut Ctx<'_>, packet: &Packet<'_>, opcode: WcOpcode, len: u32) {
+        self.msn = self.msn.next();
+        self.message = Message::None;
+        let Some(wr_id) = self.recv.take() else { return };
+        let mut wc = Wc::new(wr_id, WcStatus::Success, opcode, ctx.qp.qpn());
+        wc.byte_len = len;
+        if let Some(imm) = packet.imm() {
+            wc.imm_data = imm;
+            wc.flags |= WcFlags::WITH_IMM;
+        }
+        if let Some(ieth) = packet.ieth() {
+            wc.invalidated_rkey = ieth.rkey();
+            wc.flags |= WcFlags::WITH_INV;
+        }
+        ctx.effects.complete(ctx.recv_cq, wc, packet.bth().solicited());
+    }
+
+    /// Keeps as many requests for repetition as the peer may have outstanding.
+    fn keep_resources(&mut self, max: u8) {
+        while self.resources.len() > usize::from(max) {
+            self.resources.pop_front();
+        }
+    }
+}
+
+/// Whether the payload is as long as its place in the message asks. As `rxe_resp.c rxe_resp_check_length()`.
+fn check_length(packet: &Packet<'_>, mtu: u32) -> Result<(), Refusal> {
+    let fits = packet.info().payload.allows(packet.payload().len(), mtu as usize);
+    let asked = packet.reth().map_or(0, |reth| u64::from(reth.dma_len()));
+    if fits && asked <= MAX_MESSAGE { Ok(()) } else { Err(INVALID) }
+}
+
+/// The longest message, bytes.
+const MAX_MESSAGE: u64 = 1 << 31;
+
+/// Memory that was registered and is gone. A real adapter pins its pages and never sees this.
+const NO_MEMORY: Refusal = Refusal::Nak(NakCode::RemoteOperational, WcStatus::LocProtErr);
+
+/// The answer to a key that does not open the range.
+const fn access_refusal(_: AccessFault) -> Refusal {
+    NO_ACCESS
+}
+
+/// The answer to a SEND whose receive cannot take the bytes: the fault is ours, not the peer's.
+const fn landing_refusal(error: SglError) -> Refusal {
+    match error {
+        SglError::Access { .. } | SglError::Mem(_) => {
+            Refusal::Nak(NakCode::RemoteOperational, WcStatus::LocProtErr)
+        }
+        SglError::TooShort => Refusal::Nak(NakCode::InvalidRequest, WcStatus::LocLenErr),
+    }
+}

@@ -1,0 +1,91 @@
+//! The requester goes back: timeouts, the end of an RNR wait, and where sending starts again.
+
+use userdma_objects::SgCursor;
+use userdma_verbs::{QpAttr, RnrTimer, Time, WcStatus};
+
+use super::requester::Requester;
+use crate::{Ctx, Window};
+
+impl Requester {
+    pub(super) fn deadline(&self) -> Option<Time> {
+        match (self.rnr_until, self.ack_deadline) {
+            (Some(until), _) => Some(until),
+            (None, deadline) => deadline,
+        }
+    }
+
+    /// Acts on a deadline that has passed. `Some` if the oldest request has failed.
+    pub(super) fn handle_timeout(&mut self, ctx: &mut Ctx<'_>, attr: &QpAttr) -> Option<WcStatus> {
+        if self.rnr_until.is_some_and(|until| until <= ctx.now) {
+            self.rnr_until = None;
+        }
+        if self.ack_deadline.is_none_or(|deadline| deadline > ctx.now) {
+            return None;
+        }
+        ctx.stats.local_ack_timeout_err += 1;
+        self.on_loss(ctx.window);
+        self.retry(ctx, attr)
+    }
+
+    /// Sends again from the oldest unanswered PSN on, if the retry count allows; `Some` if it does not.
+    pub(super) fn retry(&mut self, ctx: &mut Ctx<'_>, attr: &QpAttr) -> Option<WcStatus> {
+        if self.retries_left == 0 {
+            ctx.stats.retry_exceeded_err += 1;
+            return Some(WcStatus::RetryExcErr);
+        }
+        self.retries_left -= 1;
+        ctx.stats.completer_retry_err += 1;
+        self.go_back(ctx, attr);
+        None
+    }
+
+    /// Waits as an RNR NAK asks. `Some` if the RNR retry count is used up.
+    pub(super) fn wait_rnr(&mut self, ctx: &mut Ctx<'_>, attr: &QpAttr, timer: RnrTimer) -> Option<WcStatus> {
+        const FOR_EVER: u8 = 7;
+        if attr.rnr_retry != FOR_EVER {
+            if self.rnr_left == 0 {
+                ctx.stats.rnr_nak_retry_err += 1;
+                return Some(WcStatus::RnrRetryExcErr);
+            }
+            self.rnr_left -= 1;
+        }
+        self.go_back(ctx, attr);
+        self.rnr_until = Some(ctx.now + timer.duration());
+        None
+    }
+
+    /// Puts the sending position back to the oldest unanswered PSN. Nothing is under way afterwards.
+    pub(super) fn go_back(&mut self, ctx: &mut Ctx<'_>, attr: &QpAttr) {
+        ctx.window.forget(self.in_flight);
+        self.in_flight = 0;
+        self.reads.clear();
+        self.since_ack_req = 0;
+        self.ack_deadline = None;
+        self.fault = None;
+        self.seek(attr);
+    }
+
+    /// Puts the sending position to `una_psn`: the oldest element that was begun and misses an answer.
+    pub(super) fn seek(&mut self, attr: &QpAttr) {
+        let head = self.ring.head();
+        self.next_psn = self.una_psn;
+        if head >= self.begun {
+            (self.next, self.next_packet) = (head, 0);
+            self.cursor = SgCursor::default();
+            return;
+        }
+        let mark = self.mark(head);
+        (self.next, self.next_packet) = (head, mark.acked);
+        let offset = u64::from(mark.acked) * u64::from(attr.path_mtu.bytes());
+        self.cursor = self.ring.get(head).map_or(SgCursor::default(), |e| SgCursor::at(e.sgl, offset));
+    }
+
+    /// Halves the window, once for all losses among the packets that are under way now.
+    pub(super) fn on_loss(&mut self, window: &mut Window) {
+        if self.recover_psn.is_some_and(|psn| self.una_psn.is_before(psn)) {
+            return;
+        }
+        self.recover_psn = Some(self.max_psn);
+        window.on_loss();
+    }
+}

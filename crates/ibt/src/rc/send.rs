@@ -1,0 +1,380 @@
+//! The requester sends: elements become packets, as far as windows, fences and limits allow.
+
+use userdma_objects::{SgCursor, Wqe, gather};
+use userdma_verbs::{AtomicOp, BindMw, QpAttr, QpState, RKey, RemoteAddr, SendFlags, SendOp, WcStatus};
+use userdma_wire::{AtomicEth, Ieth, Opcode, PacketWriter, Position, Reth, packet_len};
+
+use super::requester::{Mark, Requester};
+use super::{Fill, Out, may_send, packet_cost, packets_of, payload_of};
+use crate::{Ctx, Window};
+
+/// Packets after which an acknowledgement is asked for within a message.
+const ACK_REQ_EVERY: u32 = 16;
+
+/// PSNs that may be under way at most: far below half of their space, where "before" ends.
+const MAX_PSNS: i32 = 1 << 20;
+
+/// Why the next packet does not go out now.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Wait {
+    /// There is nothing, or something else must happen first.
+    Idle,
+    /// The window is full.
+    Window,
+}
+
+impl Requester {
+    /// Appends request packets to the batch.
+    pub(super) fn fill(&mut self, ctx: &mut Ctx<'_>, state: QpState, out: &mut Out<'_>) -> Fill {
+        self.window_blocked = false;
+        loop {
+            match self.check_next(state, ctx.window, out.attr) {
+                Ok(()) => {}
+                Err(wait) => {
+                    self.window_blocked = wait == Wait::Window;
+                    return Fill::Done;
+                }
+            }
+            let Some(element) = self.ring.get(self.next) else { return Fill::Done };
+            let wqe = *element.wqe;
+            if self.next_packet == 0 && self.next >= self.begun {
+                self.begin(&wqe, out);
+            }
+            let step = match wqe.op {
+                SendOp::LocalInv(rkey) => self.local(ctx, |ctx| invalidate(ctx, rkey)),
+                SendOp::BindMw(bind) => self.local(ctx, |ctx| bind_window(ctx, &bind)),
+                SendOp::Read(_) | SendOp::Atomic(..) if out.attr.max_rd_atomic == 0 => {
+                    Step::Fault(WcStatus::LocQpOpErr)
+                }
+                SendOp::Read(remote) => self.send_read(ctx, out, &wqe, remote),
+                SendOp::Atomic(remote, op) => self.send_atomic(ctx, out, remote, op),
+                SendOp::Send
+                | SendOp::SendWithImm(_)
+                | SendOp::SendWithInv(_)
+                | SendOp::Write(_)
+                | SendOp::WriteWithImm(..) => self.send_data(ctx, out, &wqe),
+            };
+            match step {
+                Step::Sent => self.retire_local(ctx),
+                Step::Batch => return Fill::More,
+                Step::Fault(status) => {
+                    self.fault = Some(status);
+                    return Fill::Done;
+                }
+            }
+        }
+    }
+
+    /// Whether a fill would send a request.
+    pub(super) fn can_send(&self, state: QpState, window: &Window, attr: &QpAttr) -> bool {
+        self.check_next(state, window, attr).is_ok()
+    }
+
+    fn check_next(&self, state: QpState, window: &Window, attr: &QpAttr) -> Result<(), Wait> {
+        if self.rnr_until.is_some() || self.fault.is_some() {
+            return Err(Wait::Idle);
+        }
+        // In SQD what was begun is finished, lost packets included, and nothing new is begun.
+        let finishes = self.next < self.begun;
+        if !(state == QpState::Rts || state == QpState::Sqd && finishes) {
+            return Err(Wait::Idle);
+        }
+        let wqe = self.ring.get(self.next).ok_or(Wait::Idle)?.wqe;
+        if self.next_packet == 0 && wqe.flags.contains(SendFlags::FENCE) && !self.reads.is_empty() {
+            return Err(Wait::Idle);
+        }
+        let opcode = wqe.op.opcode();
+        // With a limit of 0 the element fails when it is sent.
+        if opcode.is_read_or_atomic() && self.reads.len() >= usize::from(attr.max_rd_atomic).max(1) {
+            return Err(Wait::Idle);
+        }
+        let outstanding = self.next_psn.distance(self.una_psn);
+        if outstanding >= MAX_PSNS {
+            return Err(Wait::Idle);
+        }
+        let cost = packet_cost(payload_of(wqe.len, attr.path_mtu.bytes(), self.next_packet));
+        // Packets that asked for no acknowledgement would wait for ever behind a full window: one more may go.
+        if may_send(window, self.in_flight, cost) || self.since_ack_req > 0 {
+            Ok(())
+        } else {
+            Err(Wait::Window)
+        }
+    }
+
+    /// Gives the element its PSNs.
+    fn begin(&mut self, wqe: &Wqe, out: &Out<'_>) {
+        let packets = match wqe.op {
+            SendOp::LocalInv(_) | SendOp::BindMw(_) => 0,
+            SendOp::Atomic(..) => 1,
+            SendOp::Send
+            | SendOp::SendWithImm(_)
+            | SendOp::SendWithInv(_)
+            | SendOp::Write(_)
+            | SendOp::WriteWithImm(..)
+            | SendOp::Read(_) => packets_of(wqe.len, out.mtu()),
+        };
+        *self.mark_mut(self.next) =
+            Mark { first_psn: self.next_psn, packets, acked: 0, landing: SgCursor::default() };
+        self.begun = self.next + 1;
+    }
+
+    /// An operation that needs no packet.
+    fn local(&mut self, ctx: &mut Ctx<'_>, run: impl FnOnce(&mut Ctx<'_>) -> Result<(), WcStatus>) -> Step {
+        match run(ctx) {
+            Ok(()) => {
+                self.advance(0, 0, 0);
+                Step::Sent
+            }
+            Err(status) => Step::Fault(status),
+        }
+    }
+
+    fn send_data(&mut self, ctx: &mut Ctx<'_>, out: &mut Out<'_>, wqe: &Wqe) -> Step {
+        let mark = self.mark(self.next);
+        let payload_len = payload_of(wqe.len, out.mtu(), self.next_packet);
+        let position = position(self.next_packet, mark.packets);
+        let opcode = data_opcode(&wqe.op, position);
+        let size = packet_len(opcode, payload_len as usize);
+        if !out.fits(size) {
+            return Step::Batch;
+        }
+        let is_last = self.next_packet + 1 == mark.packets;
+        let cost = packet_cost(payload_len);
+        let mut bth = out.bth(opcode, self.next_psn);
+        bth.set_ack_req(is_last || self.since_ack_req + 1 >= ACK_REQ_EVERY || !ctx.window.has_room(cost * 2));
+        bth.set_solicited(is_last && wqe.flags.contains(SendFlags::SOLICITED));
+        let (pseudo, offset) = (out.path.pseudo, self.next_packet * out.mtu());
+        let Some((index, bytes)) = out.push(size) else { return Step::Batch };
+        let writer = with_operands(PacketWriter::new(bytes, &bth), &wqe.op, wqe.len, position);
+        let payload = writer.payload(payload_len as usize);
+        let copied = match self.ring.get(self.next) {
+            Some(e) if wqe.flags.contains(SendFlags::INLINE) => copy_inline(e.inline, offset, payload),
+            Some(e) => gather(ctx.mrs, ctx.qp.pd(), e.sgl, &mut self.cursor, payload).is_ok(),
+            None => false,
+        };
+        if !copied {
+            out.batch.pop(size);
+            return Step::Fault(WcStatus::LocProtErr);
+        }
+        pseudo.seal(bytes, index);
+        self.since_ack_req = if bth.ack_req() { 0 } else { self.since_ack_req + 1 };
+        self.sent(ctx, out.attr, 1, cost, mark.packets);
+        Step::Sent
+    }
+
+    /// READs are asked for in pieces of half a window, so that the answers fit into our socket's buffer; on the wire
+    /// each piece is a READ of its own.
+    fn send_read(&mut self, ctx: &mut Ctx<'_>, out: &mut Out<'_>, wqe: &Wqe, remote: RemoteAddr) -> Step {
+        let size = packet_len(Opcode::RcReadRequest, 0);
+        if !out.fits(size) {
+            return Step::Batch;
+        }
+        if !self.landing_is_writable(ctx) {
+            return Step::Fault(WcStatus::LocProtErr);
+        }
+        let mtu = out.mtu();
+        let mark = self.mark(self.next);
+        let piece = (ctx.window.limit() / 2 / packet_cost(mtu)).max(1);
+        let packets = (mark.packets - self.next_packet).min(piece);
+        let offset = self.next_packet * mtu;
+        let len = (wqe.len - offset).min(packets * mtu);
+        let reth = Reth::new(remote.addr.wrapping_add(u64::from(offset)), remote.rkey, len);
+        let mut bth = out.bth(Opcode::RcReadRequest, self.next_psn);
+        bth.set_ack_req(true);
+        let pseudo = out.path.pseudo;
+        let Some((index, bytes)) = out.push(size) else { return Step::Batch };
+        PacketWriter::new(bytes, &bth).reth(&reth).finish();
+        pseudo.seal(bytes, index);
+        let cost = Self::cost(wqe.len, mtu, self.next_packet, self.next_packet + packets);
+        self.reads.push_back(self.next_psn.add(packets - 1));
+        self.since_ack_req = 0;
+        self.sent(ctx, out.attr, packets, cost, mark.packets);
+        Step::Sent
+    }
+
+    fn send_atomic(
+        &mut self,
+        ctx: &mut Ctx<'_>,
+        out: &mut Out<'_>,
+        remote: RemoteAddr,
+        op: AtomicOp,
+    ) -> Step {
+        let (opcode, swap_add, compare) = match op {
+            AtomicOp::CompareSwap { compare, swap } => (Opcode::RcCompareSwap, swap, compare),
+            AtomicOp::FetchAdd { add } => (Opcode::RcFetchAdd, add, 0),
+        };
+        let size = packet_len(opcode, 0);
+        if !out.fits(size) {
+            return Step::Batch;
+        }
+        if !self.landing_is_writable(ctx) {
+            return Step::Fault(WcStatus::LocProtErr);
+        }
+        let mut bth = out.bth(opcode, self.next_psn);
+        bth.set_ack_req(true);
+        let pseudo = out.path.pseudo;
+        let Some((index, bytes)) = out.push(size) else { return Step::Batch };
+        PacketWriter::new(bytes, &bth)
+            .atomic_eth(&AtomicEth::new(remote.addr, remote.rkey, swap_add, compare))
+            .finish();
+        pseudo.seal(bytes, index);
+        self.reads.push_back(self.next_psn);
+        self.since_ack_req = 0;
+        self.sent(ctx, out.attr, 1, packet_cost(8), 1);
+        Step::Sent
+    }
+
+    /// Whether the answer to the next element has somewhere to go. Asked before the request leaves, so that a READ
+    /// or an atomic whose local buffer is wrong has no effect at the peer.
+    fn landing_is_writable(&self, ctx: &Ctx<'_>) -> bool {
+        self.ring.get(self.next).is_some_and(|element| {
+            element
+                .sgl
+                .iter()
+                .filter(|sge| sge.length > 0)
+                .all(|sge| ctx.mrs.open_local(ctx.qp.pd(), sge, true).is_ok())
+        })
+    }
+
+    /// `packets` PSNs have left.
+    fn sent(&mut self, ctx: &mut Ctx<'_>, attr: &QpAttr, packets: u32, cost: u32, of: u32) {
+        ctx.window.on_sent(cost);
+        self.advance(packets, cost, of);
+        if self.ack_deadline.is_none() {
+            self.ack_deadline = attr.timeout.duration().map(|timeout| ctx.now + timeout);
+        }
+    }
+
+    /// Moves the sending position by `packets` of the `of` packets of the element.
+    fn advance(&mut self, packets: u32, cost: u32, of: u32) {
+        self.in_flight = self.in_flight.saturating_add(cost);
+        self.next_psn = self.next_psn.add(packets);
+        if self.max_psn.is_before(self.next_psn) {
+            self.max_psn = self.next_psn;
+        }
+        self.next_packet += packets;
+        if self.next_packet >= of {
+            self.next += 1;
+            self.next_packet = 0;
+            self.cursor = SgCursor::default();
+        }
+    }
+}
+
+/// What became of one attempt to send.
+enum Step {
+    /// It is on its way, or done.
+    Sent,
+    /// It needs a new batch.
+    Batch,
+    /// It cannot be sent.
+    Fault(WcStatus),
+}
+
+fn copy_inline(inline: &[u8], offset: u32, payload: &mut [u8]) -> bool {
+    let start = offset as usize;
+    inline.get(start..start + payload.len()).is_some_and(|bytes| {
+        payload.copy_from_slice(bytes);
+        true
+    })
+}
+
+fn invalidate(ctx: &mut Ctx<'_>, rkey: RKey) -> Result<(), WcStatus> {
+    ctx.mrs.invalidate(ctx.qp.pd(), ctx.qp.qpn(), rkey).map_err(|_| WcStatus::LocQpOpErr)
+}
+
+fn bind_window(ctx: &mut Ctx<'_>, bind: &BindMw) -> Result<(), WcStatus> {
+    ctx.mrs.bind_mw(ctx.qp.pd(), ctx.qp.qpn(), bind).map_err(|_| WcStatus::MwBindErr)
+}
+
+const fn position(packet: u32, packets: u32) -> Position {
+    match (packet == 0, packet + 1 == packets) {
+        (true, true) => Position::Only,
+        (true, false) => Position::First,
+        (false, true) => Position::Last,
+        (false, false) => Position::Middle,
+    }
+}
+
+/// The opcode of a packet of a SEND or WRITE. Other operations have one packet form each and do not come here.
+const fn data_opcode(op: &SendOp, position: Position) -> Opcode {
+    use Position::{First, Last, Middle, Only};
+    match (op, position) {
+        (SendOp::Write(_) | SendOp::WriteWithImm(..), First) => Opcode::RcWriteFirst,
+        (SendOp::Write(_) | SendOp::WriteWithImm(..), Middle) => Opcode::RcWriteMiddle,
+        (SendOp::WriteWithImm(..), Last) => Opcode::RcWriteLastImm,
+        (SendOp::WriteWithImm(..), Only) => Opcode::RcWriteOnlyImm,
+        (SendOp::Write(_), Last) => Opcode::RcWriteLast,
+        (SendOp::Write(_), Only) => Opcode::RcWriteOnly,
+        (SendOp::SendWithImm(_), Last) => Opcode::RcSendLastImm,
+        (SendOp::SendWithImm(_), Only) => Opcode::RcSendOnlyImm,
+        (SendOp::SendWithInv(_), Last) => Opcode::RcSendLastInv,
+        (SendOp::SendWithInv(_), Only) => Opcode::RcSendOnlyInv,
+        (
+            SendOp::Send
+            | SendOp::SendWithImm(_)
+            | SendOp::SendWithInv(_)
+            | SendOp::Read(_)
+            | SendOp::Atomic(..)
+            | SendOp::LocalInv(_)
+            | SendOp::BindMw(_),
+            First,
+        ) => Opcode::RcSendFirst,
+        (
+            SendOp::Send
+            | SendOp::SendWithImm(_)
+            | SendOp::SendWithInv(_)
+            | SendOp::Read(_)
+            | SendOp::Atomic(..)
+            | SendOp::LocalInv(_)
+            | SendOp::BindMw(_),
+            Middle,
+        ) => Opcode::RcSendMiddle,
+        (
+            SendOp::Send | SendOp::Read(_) | SendOp::Atomic(..) | SendOp::LocalInv(_) | SendOp::BindMw(_),
+            Last,
+        ) => Opcode::RcSendLast,
+        (
+            SendOp::Send | SendOp::Read(_) | SendOp::Atomic(..) | SendOp::LocalInv(_) | SendOp::BindMw(_),
+            Only,
+        ) => Opcode::RcSendOnly,
+    }
+}
+
+/// Writes the extension headers of a SEND or WRITE packet.
+fn with_operands<'a>(
+    writer: PacketWriter<'a>,
+    op: &SendOp,
+    len: u32,
+    position: Position,
+) -> PacketWriter<'a> {
+    let starts = matches!(position, Position::First | Position::Only);
+    let ends = matches!(position, Position::Last | Position::Only);
+    let writer = match op {
+        SendOp::Write(remote) | SendOp::WriteWithImm(remote, _) if starts => {
+            writer.reth(&Reth::new(remote.addr, remote.rkey, len))
+        }
+        SendOp::Send
+        | SendOp::SendWithImm(_)
+        | SendOp::SendWithInv(_)
+        | SendOp::Write(_)
+        | SendOp::WriteWithImm(..)
+        | SendOp::Read(_)
+        | SendOp::Atomic(..)
+        | SendOp::LocalInv(_)
+        | SendOp::BindMw(_) => writer,
+    };
+    match op {
+        SendOp::SendWithImm(imm) | SendOp::WriteWithImm(_, imm) if ends => writer.imm(*imm),
+        SendOp::SendWithInv(rkey) if ends => writer.ieth(&Ieth::new(*rkey)),
+        SendOp::Send
+        | SendOp::SendWithImm(_)
+        | SendOp::SendWithInv(_)
+        | SendOp::Write(_)
+        | SendOp::WriteWithImm(..)
+        | SendOp::Read(_)
+        | SendOp::Atomic(..)
+        | SendOp::LocalInv(_)
+        | SendOp::BindMw(_) => writer,
+    }
+}
