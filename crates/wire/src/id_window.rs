@@ -7,6 +7,9 @@
 
 use userdma_verbs::Time;
 
+use crate::icrc::{IcrcCheck, Pseudo};
+use crate::packet::Packet;
+
 /// What one source address' identifications have looked like, and so which one may come next.
 ///
 /// Small identifications are always believed. The first other one is believed too, and from then on those
@@ -39,6 +42,18 @@ pub enum IdVerdict {
     Reject,
 }
 
+/// What a packet's ICRC is worth, all in all.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[must_use]
+pub enum IcrcVerdict {
+    /// The packet is what its sender sent.
+    Good,
+    /// It fits an identification that this source is not believed to send: drop the packet and count it.
+    UnlikelyId(u16),
+    /// It does not fit: drop the packet and count it.
+    Bad,
+}
+
 impl IdWindow {
     /// Identifications below this one are always believed: a batch has at most as many packets.
     pub const SMALL: u16 = 128;
@@ -58,6 +73,23 @@ impl IdWindow {
         match self.seen {
             Seen::Nothing | Seen::Small => segment,
             Seen::Counting { last, .. } => last.wrapping_add(1),
+        }
+    }
+
+    /// Checks a packet's ICRC, and over IPv4 whether the identification that it fits is to be believed.
+    /// `segment` as for [`IdWindow::hint`]; over IPv6 the window plays no part.
+    #[inline]
+    pub fn verify(&mut self, now: Time, pseudo: &Pseudo, packet: &Packet<'_>, segment: u16) -> IcrcVerdict {
+        let hint = self.hint(segment);
+        let id = match pseudo.verify(packet, hint) {
+            IcrcCheck::Good if !pseudo.is_ipv4() => return IcrcVerdict::Good,
+            IcrcCheck::Good => hint,
+            IcrcCheck::GoodWithId(id) => id,
+            IcrcCheck::Bad => return IcrcVerdict::Bad,
+        };
+        match self.check(now, id) {
+            IdVerdict::Accept => IcrcVerdict::Good,
+            IdVerdict::Reject => IcrcVerdict::UnlikelyId(id),
         }
     }
 

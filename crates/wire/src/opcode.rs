@@ -8,6 +8,7 @@ use std::fmt;
 
 use bitflags::bitflags;
 
+use self::PayloadRule::{Exactly, Full, None as Nothing, Rest, UpToMtu};
 use crate::aeth::Aeth;
 use crate::bth::Bth;
 use crate::ext::{AtomicAckEth, AtomicEth, Deth, Feth, Ieth, ImmDt, Reth, XrcEth};
@@ -123,16 +124,10 @@ bitflags! {
 impl ExtHeaders {
     /// Bytes of these headers together.
     pub const fn len_bytes(self) -> usize {
-        self.offset_of(Self::from_bits_retain(1 << 9))
-    }
-
-    /// Bytes of those of these headers that stand before `header`.
-    pub const fn offset_of(self, header: Self) -> usize {
-        let before = self.bits() & (header.bits() - 1);
         let mut len = 0;
         let mut index = 0;
         while index < LENGTHS.len() {
-            if before & 1 << index != 0 {
+            if self.bits() & 1 << index != 0 {
                 len += LENGTHS[index];
             }
             index += 1;
@@ -171,12 +166,23 @@ pub struct OpcodeInfo {
     pub payload: PayloadRule,
     /// The opcode in words, as `RC SEND Only with Immediate`.
     pub name: &'static str,
+    /// Where in the packet each extension header stands, by bit number in [`ExtHeaders`]; 0 if it does not.
+    offsets: [u8; LENGTHS.len()],
 }
 
 impl OpcodeInfo {
     /// Whether the packet carries this extension header.
     pub const fn has(&self, header: ExtHeaders) -> bool {
         self.headers.contains(header)
+    }
+
+    /// Where in the packet this extension header stands, if it does. `header` is a single one.
+    #[inline]
+    pub(crate) const fn offset_of(&self, header: ExtHeaders) -> Option<usize> {
+        match self.offsets[header.bits().trailing_zeros() as usize % LENGTHS.len()] {
+            0 => None,
+            offset => Some(offset as usize),
+        }
     }
 
     /// Whether the packet begins a message.
@@ -227,6 +233,7 @@ macro_rules! opcodes {
                     header_len: Bth::LEN + headers.len_bytes(),
                     payload: $rule,
                     name: $name,
+                    offsets: offsets(headers),
                 };
             })*
             table
@@ -234,7 +241,20 @@ macro_rules! opcodes {
     };
 }
 
-use PayloadRule::{Exactly, Full, None as Nothing, Rest, UpToMtu};
+/// Where each header stands in a packet that has `headers`.
+#[allow(clippy::cast_possible_truncation, reason = "all headers together have 72 bytes")]
+const fn offsets(headers: ExtHeaders) -> [u8; LENGTHS.len()] {
+    let mut offsets = [0; LENGTHS.len()];
+    let mut index = 0;
+    while index < LENGTHS.len() {
+        let (bit, before) = (1 << index, headers.bits() & ((1 << index) - 1));
+        if headers.bits() & bit != 0 {
+            offsets[index] = (Bth::LEN + ExtHeaders::from_bits_truncate(before).len_bytes()) as u8;
+        }
+        index += 1;
+    }
+    offsets
+}
 
 opcodes! {
     RcSendFirst          = 0x00, Rc Send First,              [],                Full,         "RC SEND First";
@@ -317,6 +337,7 @@ const UNKNOWN: OpcodeInfo = OpcodeInfo {
     header_len: Bth::LEN,
     payload: PayloadRule::None,
     name: "unknown",
+    offsets: [0; LENGTHS.len()],
 };
 
 static FROM_BYTE: [Option<Opcode>; 256] = {

@@ -135,14 +135,12 @@ impl<'a> Packet<'a> {
     }
 
     /// The extension header, if the opcode carries it. Always `Some` then, since `parse` proved the length.
+    #[inline]
     fn header<H>(&self, which: ExtHeaders) -> Option<&'a H>
     where
         H: FromBytes + Immutable + KnownLayout + Unaligned,
     {
-        if !self.info.headers.contains(which) {
-            return None;
-        }
-        let at = Bth::LEN + self.info.headers.offset_of(which);
+        let at = self.info.offset_of(which)?;
         H::ref_from_prefix(self.bytes.get(at..)?).ok().map(|(header, _)| header)
     }
 }

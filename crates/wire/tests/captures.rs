@@ -3,8 +3,12 @@
 
 mod common;
 
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use userdma_verbs::Time;
 use userdma_wire::encap::EncapFrame;
-use userdma_wire::{IcrcCheck, Malformed, OwnedPacket, Packet, ROCE_V2_PORT};
+use userdma_wire::{IcrcCheck, IcrcVerdict, IdWindow, Malformed, OwnedPacket, Packet, ROCE_V2_PORT};
 use zerocopy::IntoBytes;
 
 /// What a file of captures holds.
@@ -123,4 +127,25 @@ fn of_the_probes_three_are_malformed() {
     }
     assert_eq!(packets, 99);
     assert_eq!(refused, [Malformed::Version, Malformed::Opcode, Malformed::Unaligned]);
+}
+
+/// A receiver that sees no identifications, as a UDP socket does not: what the window lets pass.
+#[test]
+fn the_identifications_of_a_kernel_stay_in_the_window() {
+    let (mut passed, mut unlikely, mut bad) = (0, Vec::new(), 0);
+    for path in common::captures("rxe").iter().chain(&common::captures("rxe4096")) {
+        let mut windows = HashMap::<IpAddr, IdWindow>::new();
+        for (at, frame) in common::timed_frames(path) {
+            let Ok(parsed) = EncapFrame::parse(&frame) else { continue };
+            let Ok(packet) = Packet::parse(parsed.transport) else { continue };
+            let now = Time::ZERO + at;
+            let window = windows.entry(parsed.encap.src).or_default();
+            match window.verify(now, &parsed.encap.pseudo(), &packet, 0) {
+                IcrcVerdict::Good => passed += 1,
+                IcrcVerdict::UnlikelyId(id) => unlikely.push((path.clone(), id)),
+                IcrcVerdict::Bad => bad += 1,
+            }
+        }
+    }
+    assert_eq!((passed, unlikely.as_slice(), bad), (1982, &[][..], 14));
 }

@@ -1,5 +1,7 @@
 //! What people see of a packet. The captures are from rxe, Linux 6.12.
 
+#![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
+
 mod common;
 
 use std::fmt::Write;

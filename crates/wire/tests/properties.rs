@@ -1,5 +1,7 @@
 //! What holds for every input, not just for captured ones.
 
+#![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
+
 mod common;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -1,18 +1,26 @@
 //! What the integration tests share: the captures, and the plain invariant CRC as an oracle.
 #![allow(dead_code, reason = "each test program uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot read its data fails")]
 
 use std::fs::{self, File};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use pcap_file::pcap::PcapReader;
 
 /// The frames of a capture file.
 pub(crate) fn frames(path: &Path) -> Vec<Vec<u8>> {
+    timed_frames(path).into_iter().map(|(_, frame)| frame).collect()
+}
+
+/// The frames of a capture file, and when each was captured.
+pub(crate) fn timed_frames(path: &Path) -> Vec<(Duration, Vec<u8>)> {
     let mut reader = PcapReader::new(File::open(path).unwrap()).unwrap();
     let mut frames = Vec::new();
     while let Some(packet) = reader.next_packet() {
-        frames.push(packet.unwrap().data.into_owned());
+        let packet = packet.unwrap();
+        frames.push((packet.timestamp, packet.data.into_owned()));
     }
     frames
 }
