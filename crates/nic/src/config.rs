@@ -63,3 +63,8 @@ pub(crate) const INDEX_BITS: u32 = 14;
 pub(crate) const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
 /// Queue pairs that a slot has numbers for.
 pub(crate) const MAX_QPS: usize = 1 << INDEX_BITS;
+
+/// A place in one of the device's tables as a number. Tables are bounded by the device's limits, far below 2^32.
+pub(crate) fn table_index(place: usize) -> u32 {
+    u32::try_from(place).unwrap_or(u32::MAX)
+}

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use userdma_verbs::Qpn;
 
-use crate::config::{INDEX_MASK, MAX_QPS};
+use crate::config::{INDEX_MASK, MAX_QPS, table_index};
 
 /// One bit per queue pair of the device. Rung by callers, drained by the device.
 #[derive(Debug)]
@@ -53,8 +53,7 @@ impl Doorbells {
             for word in ones(summary.swap(0, Ordering::AcqRel)) {
                 let word = s * 64 + word as usize;
                 for bit in ones(self.bits[word].swap(0, Ordering::AcqRel)) {
-                    // At most 16,384 queue pairs.
-                    each(word as u32 * 64 + bit);
+                    each(table_index(word) * 64 + bit);
                 }
             }
         }

@@ -15,9 +15,17 @@
 #![forbid(unsafe_code)]
 
 mod config;
+mod control;
+mod dispatch;
 mod doorbell;
+mod inbound;
+mod modify;
+mod qp;
 mod shard;
+mod timer;
+mod windows;
 
 pub use config::{GidEntry, ShardConfig};
+pub use control::{AhId, CreateAhError};
 pub use doorbell::Doorbells;
-pub use shard::{AhId, CreateAhError, Shard};
+pub use shard::Shard;

@@ -1,160 +1,81 @@
-//! The device.
+//! The device: what goes in, what comes out, and whose turn it is.
+//!
+//! A queue pair is touched in one place only, [`Shard::drive`]: it lends the machine what it may touch, then looks at
+//! what has changed: a deadline, an acknowledgement owed, something to send, events, completion queues that
+//! overflowed.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use userdma_ibt::Stats;
-use userdma_mem::{Frame, LinkCaps, LinkId, Region, TxBatch};
-use userdma_objects::{CompChannel, Cq, MrKeys, PdId, QpShared};
-use userdma_verbs::{
-    AccessFlags, AhAttr, AsyncEvent, BindMwError, CreateCqError, CreateQpError, DeviceAttr, LKey, ModifyQpError,
-    ObjectError, PortAttr, QpAttr, QpAttrMask, QpInitAttr, Qpn, RKey, RegMrError, Time,
-};
+use slab::Slab;
+use userdma_ibt::{Ctx, Effects, Fill, Rc, Stats};
+use userdma_mem::{LinkCaps, LinkId, TxBatch};
+use userdma_objects::{MrTable, PdTable};
+use userdma_verbs::{AsyncEvent, QpAttr, QpAttrMask, QpState, Qpn, Time};
 
+use crate::config::INDEX_MASK;
+use crate::control::{CqEntry, Resolved};
+use crate::inbound::Inbound;
+use crate::qp::QpTable;
+use crate::timer::Timers;
+use crate::windows::{WindowId, Windows};
 use crate::{Doorbells, GidEntry, ShardConfig};
-
-/// A resolved address vector of a device.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub struct AhId(pub u32);
-
-/// Why an address vector was not made.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum CreateAhError {
-    /// A field has a value that is not possible.
-    #[error("{field} is {value}, {allowed} is possible")]
-    Value {
-        /// The field.
-        field: &'static str,
-        /// Its value.
-        value: u64,
-        /// What would be right.
-        allowed: &'static str,
-    },
-    /// The protection domain does not exist.
-    #[error("no such protection domain")]
-    NoPd,
-}
 
 /// A device without IO and clock: everything between verbs calls and packets.
 #[derive(Debug)]
 pub struct Shard {
-    config: ShardConfig,
+    pub(crate) config: ShardConfig,
+    pub(crate) pds: PdTable,
+    pub(crate) mrs: MrTable,
+    pub(crate) cqs: Slab<CqEntry>,
+    pub(crate) ahs: Slab<Resolved>,
+    pub(crate) qps: QpTable,
+    pub(crate) windows: Windows,
+    pub(crate) inbound: Inbound,
+    pub(crate) stats: Stats,
+    effects: Effects,
+    events: VecDeque<AsyncEvent>,
     doorbells: Arc<Doorbells>,
-    stats: Stats,
+    /// Indices whose doorbell rang, while they are looked at.
+    rung: Vec<u32>,
+    /// Queue pairs that may have something to send, in the order of their turns.
+    ready: VecDeque<u32>,
+    /// Retransmissions and RNR waits.
+    timers: Timers,
+    /// Owed acknowledgements that wait for something to travel with.
+    ack_timers: Timers,
+}
+
+/// What a queue pair looks like after it was touched.
+struct After {
+    has_work: bool,
+    deadline: Option<Time>,
+    ack_owed_since: Option<Time>,
+    window: Option<WindowId>,
 }
 
 impl Shard {
     /// A device as configured, without objects.
     pub fn new(config: ShardConfig) -> Self {
-        Self { config, doorbells: Arc::new(Doorbells::new()), stats: Stats::default() }
-    }
-
-    /// A new protection domain; `None` if there are too many.
-    pub fn alloc_pd(&mut self) -> Option<PdId> {
-        todo!()
-    }
-
-    /// Ends a protection domain that nothing uses.
-    ///
-    /// # Errors
-    /// `Busy` while regions, windows, address vectors or queue pairs are in it.
-    pub fn dealloc_pd(&mut self, pd: PdId) -> Result<(), ObjectError> {
-        let _ = pd;
-        todo!()
-    }
-
-    /// Registers memory; addresses in work requests count from `iova`.
-    pub fn reg_mr(&mut self, pd: PdId, region: Region, iova: u64, access: AccessFlags) -> Result<MrKeys, RegMrError> {
-        let _ = (pd, region, iova, access);
-        todo!()
-    }
-
-    /// Ends a region and gives its memory back; its keys are refused from now on.
-    ///
-    /// # Errors
-    /// `Busy` while windows are bound to it.
-    pub fn dereg_mr(&mut self, lkey: LKey) -> Result<Region, ObjectError> {
-        let _ = lkey;
-        todo!()
-    }
-
-    /// A new type 2 memory window, unbound.
-    pub fn alloc_mw(&mut self, pd: PdId) -> Result<RKey, BindMwError> {
-        let _ = pd;
-        todo!()
-    }
-
-    /// Ends a memory window, bound or not, named by its current key.
-    pub fn dealloc_mw(&mut self, rkey: RKey) -> Result<(), ObjectError> {
-        let _ = rkey;
-        todo!()
-    }
-
-    /// Makes a completion queue of at least `cqe` entries.
-    pub fn create_cq(&mut self, cqe: u32, channel: Option<Arc<CompChannel>>) -> Result<Arc<Cq>, CreateCqError> {
-        let _ = (cqe, channel);
-        todo!()
-    }
-
-    /// Ends a completion queue and forgets its events on its channel.
-    ///
-    /// # Errors
-    /// `Busy` while queue pairs use it.
-    pub fn destroy_cq(&mut self, cq: u32) -> Result<(), ObjectError> {
-        let _ = cq;
-        todo!()
-    }
-
-    /// Checks and resolves an address vector.
-    pub fn create_ah(&mut self, pd: PdId, attr: &AhAttr) -> Result<AhId, CreateAhError> {
-        let _ = (pd, attr);
-        todo!()
-    }
-
-    /// Ends an address vector.
-    pub fn destroy_ah(&mut self, ah: AhId) -> Result<(), ObjectError> {
-        let _ = ah;
-        todo!()
-    }
-
-    /// Makes a queue pair in RESET.
-    pub fn create_qp(
-        &mut self,
-        pd: PdId,
-        init: &QpInitAttr,
-        send_cq: u32,
-        recv_cq: u32,
-    ) -> Result<Arc<QpShared>, CreateQpError> {
-        let _ = (pd, init, send_cq, recv_cq);
-        todo!()
-    }
-
-    /// Sets attributes and changes the state. Either all of it happens or nothing.
-    pub fn modify_qp(&mut self, now: Time, qpn: Qpn, attr: &QpAttr, mask: QpAttrMask) -> Result<(), ModifyQpError> {
-        let _ = (now, qpn, attr, mask);
-        todo!()
-    }
-
-    /// The attributes of a queue pair.
-    pub fn query_qp(&self, qpn: Qpn) -> Result<QpAttr, ObjectError> {
-        let _ = qpn;
-        todo!()
-    }
-
-    /// Ends a queue pair. What is posted is forgotten without completions; windows bound through it are unbound.
-    pub fn destroy_qp(&mut self, now: Time, qpn: Qpn) -> Result<(), ObjectError> {
-        let _ = (now, qpn);
-        todo!()
-    }
-
-    /// What the port is.
-    pub fn port_attr(&self) -> PortAttr {
-        todo!()
-    }
-
-    /// The device's limits.
-    pub fn device_attr(&self) -> DeviceAttr {
-        DeviceAttr::LIMITS
+        debug_assert!(config.slot < 1023, "slot 1023 is the multicast QPN's");
+        Self {
+            pds: PdTable::default(),
+            mrs: MrTable::new(config.seed),
+            cqs: Slab::new(),
+            ahs: Slab::new(),
+            qps: QpTable::new(),
+            windows: Windows::new(config.max_window),
+            inbound: Inbound::default(),
+            stats: Stats::default(),
+            effects: Effects::default(),
+            events: VecDeque::new(),
+            doorbells: Arc::new(Doorbells::new()),
+            rung: Vec::new(),
+            ready: VecDeque::new(),
+            timers: Timers::default(),
+            ack_timers: Timers::default(),
+            config,
+        }
     }
 
     /// The GID table.
@@ -167,51 +88,6 @@ impl Shard {
         Arc::clone(&self.doorbells)
     }
 
-    /// Takes over what was posted on queue pairs whose doorbell rang.
-    pub fn handle_doorbells(&mut self, now: Time) {
-        let _ = now;
-        todo!()
-    }
-
-    /// A packet arrived.
-    pub fn handle_frame(&mut self, now: Time, frame: Frame<'_>) {
-        let _ = (now, frame);
-        todo!()
-    }
-
-    /// The time has come that [`Shard::poll_timeout`] named, or not yet (then nothing happens).
-    pub fn handle_timeout(&mut self, now: Time) {
-        let _ = now;
-        todo!()
-    }
-
-    /// Lets acknowledgements that are owed leave with the next polls, without waiting for their delay.
-    pub fn release_acks(&mut self) {
-        todo!()
-    }
-
-    /// Fills `batch`, which must be empty, with packets to one queue pair, and says by which link they go. `None` if
-    /// there is nothing to send. Queue pairs take turns.
-    pub fn poll_transmit(&mut self, now: Time, batch: &mut TxBatch) -> Option<LinkId> {
-        let _ = (now, batch);
-        todo!()
-    }
-
-    /// When [`Shard::handle_timeout`] must be called, if nothing happens before. May be early, never late.
-    pub fn poll_timeout(&self) -> Option<Time> {
-        todo!()
-    }
-
-    /// The oldest asynchronous event.
-    pub fn poll_event(&mut self) -> Option<AsyncEvent> {
-        todo!()
-    }
-
-    /// A completion channel with new events, by the host's number: its descriptor must be made readable.
-    pub fn poll_channel(&mut self) -> Option<u32> {
-        todo!()
-    }
-
     /// What was counted.
     pub fn stats(&self) -> &Stats {
         &self.stats
@@ -222,5 +98,262 @@ impl Shard {
         if let Some(entry) = self.config.links.get_mut(usize::from(link.0)) {
             *entry = caps;
         }
+    }
+
+    /// Takes over what was posted on queue pairs whose doorbell rang.
+    pub fn handle_doorbells(&mut self, now: Time) {
+        let mut rung = std::mem::take(&mut self.rung);
+        self.doorbells.drain(|index| rung.push(index));
+        for index in rung.drain(..) {
+            if self.drive(now, index, Rc::handle_doorbell).is_some() {
+                // A turn even if the window is full, so that the queue pair gets in line for it.
+                self.make_ready(index);
+            }
+        }
+        self.rung = rung;
+    }
+
+    /// The time has come that [`Shard::poll_timeout`] named, or not yet (then nothing happens).
+    pub fn handle_timeout(&mut self, now: Time) {
+        while let Some(index) = self.ack_timers.pop_due(now) {
+            self.check_owed_ack(now, index);
+        }
+        while let Some(index) = self.timers.pop_due(now) {
+            match self.qps.get(index).and_then(|qp| qp.rc.deadline()) {
+                Some(deadline) if deadline <= now => {
+                    self.drive(now, index, Rc::handle_timeout);
+                }
+                Some(deadline) => self.timers.arm(index, deadline),
+                None => {}
+            }
+        }
+    }
+
+    /// Lets acknowledgements that are owed leave with the next polls, without waiting for their delay.
+    pub fn release_acks(&mut self) {
+        while let Some(index) = self.ack_timers.pop_due(Time::NEVER) {
+            if self.qps.get(index).is_some_and(|qp| qp.rc.ack_owed_since().is_some()) {
+                self.release_ack(index);
+            }
+        }
+    }
+
+    /// Fills `batch`, which must be empty, with packets to one queue pair, and says by which link they go. `None` if
+    /// there is nothing to send. Queue pairs take turns.
+    pub fn poll_transmit(&mut self, now: Time, batch: &mut TxBatch) -> Option<LinkId> {
+        debug_assert!(batch.is_empty());
+        while let Some(index) = self.ready.pop_front() {
+            let Some(qp) = self.qps.get_mut(index) else { continue };
+            qp.is_ready = false;
+            let acks = std::mem::take(&mut qp.may_ack);
+            let Some(fill) = self.drive_quietly(now, index, |rc, ctx| rc.fill(ctx, batch, acks)) else {
+                continue;
+            };
+            self.after_fill(index, fill, acks, batch.is_empty());
+            if let Some(route) = batch.route() {
+                return Some(route.link);
+            }
+        }
+        None
+    }
+
+    /// When [`Shard::handle_timeout`] must be called, if nothing happens before. May be early, never late.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        match (self.timers.next(), self.ack_timers.next()) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// The oldest asynchronous event.
+    pub fn poll_event(&mut self) -> Option<AsyncEvent> {
+        self.events.pop_front()
+    }
+
+    /// A completion channel with new events, by the host's number: its descriptor must be made readable.
+    pub fn poll_channel(&mut self) -> Option<u32> {
+        self.effects.channels.pop()
+    }
+
+    /// Lets `touch` work on a queue pair and sees to everything that follows. `None` if it does not exist.
+    pub(crate) fn drive<R>(
+        &mut self,
+        now: Time,
+        index: u32,
+        touch: impl FnOnce(&mut Rc, &mut Ctx<'_>) -> R,
+    ) -> Option<R> {
+        let (result, has_work) = self.touch(now, index, touch)?;
+        if has_work {
+            self.make_ready(index);
+        }
+        Some(result)
+    }
+
+    /// The same, but whoever calls sees to the queue pair's turn.
+    fn drive_quietly<R>(
+        &mut self,
+        now: Time,
+        index: u32,
+        touch: impl FnOnce(&mut Rc, &mut Ctx<'_>) -> R,
+    ) -> Option<R> {
+        self.touch(now, index, touch).map(|(result, _)| result)
+    }
+
+    fn touch<R>(
+        &mut self,
+        now: Time,
+        index: u32,
+        touch: impl FnOnce(&mut Rc, &mut Ctx<'_>) -> R,
+    ) -> Option<(R, bool)> {
+        let qp = self.qps.get_mut(index)?;
+        let mut ctx = Ctx {
+            now,
+            mrs: &mut self.mrs,
+            qp: &qp.shared,
+            send_cq: &qp.send_cq,
+            recv_cq: &qp.recv_cq,
+            window: self.windows.window(qp.window),
+            effects: &mut self.effects,
+            stats: &mut self.stats,
+        };
+        let result = touch(&mut qp.rc, &mut ctx);
+        let after = After {
+            has_work: qp.rc.has_work(&ctx),
+            deadline: qp.rc.deadline(),
+            // One that may leave already needs no deadline.
+            ack_owed_since: qp.rc.ack_owed_since().filter(|_| !qp.may_ack),
+            window: qp.window,
+        };
+        self.settle(now, index, &after);
+        Some((result, after.has_work))
+    }
+
+    fn settle(&mut self, now: Time, index: u32, after: &After) {
+        if let Some(deadline) = after.deadline {
+            // Later than now, whatever the machine says, so that no timeout runs for ever.
+            self.timers.arm(index, deadline.max(now.plus_nanos(1)));
+        }
+        if let Some(since) = after.ack_owed_since {
+            self.ack_timers.arm(index, since.plus_nanos(self.config.ack_delay_ns));
+        }
+        if let Some(window) = after.window {
+            self.wake_one(window);
+        }
+        if !self.effects.events.is_empty() {
+            self.events.extend(self.effects.events.drain(..));
+        }
+        if !self.effects.overflows.is_empty() {
+            self.fail_overflowed(now);
+        }
+    }
+
+    /// Gives a queue pair that waits for this window its turn, if there is room. Its fill wakes the next one.
+    pub(crate) fn wake_one(&mut self, window: WindowId) {
+        if let Some(index) = self.windows.pop_waiting(window)
+            && let Some(qp) = self.qps.get_mut(index)
+        {
+            qp.is_waiting = false;
+            self.make_ready(index);
+        }
+    }
+
+    fn make_ready(&mut self, index: u32) {
+        if let Some(qp) = self.qps.get_mut(index)
+            && !qp.is_ready
+        {
+            qp.is_ready = true;
+            self.ready.push_back(index);
+        }
+    }
+
+    /// Queue pairs with more to send take their place at the end of the line.
+    fn after_fill(&mut self, index: u32, fill: Fill, acks: bool, was_empty: bool) {
+        let Some(qp) = self.qps.get_mut(index) else { return };
+        // An acknowledgement that did not fit this batch goes with the next one.
+        qp.may_ack |= acks && qp.rc.ack_owed_since().is_some();
+        if fill == Fill::More && !was_empty {
+            return self.make_ready(index);
+        }
+        if qp.rc.is_window_blocked()
+            && !qp.is_waiting
+            && let Some(window) = qp.window
+        {
+            qp.is_waiting = true;
+            self.windows.wait(window, index);
+        }
+    }
+
+    /// An acknowledgement's delay may be over; it may also have left meanwhile, and another one be owed.
+    fn check_owed_ack(&mut self, now: Time, index: u32) {
+        let Some(since) = self.qps.get(index).and_then(|qp| qp.rc.ack_owed_since()) else { return };
+        let due = since.plus_nanos(self.config.ack_delay_ns);
+        if due <= now {
+            self.release_ack(index);
+        } else {
+            self.ack_timers.arm(index, due);
+        }
+    }
+
+    fn release_ack(&mut self, index: u32) {
+        if let Some(qp) = self.qps.get_mut(index) {
+            qp.may_ack = true;
+            self.make_ready(index);
+        }
+    }
+
+    /// Takes the queue pairs of completion queues that overflowed to ERR.
+    #[cold]
+    fn fail_overflowed(&mut self, now: Time) {
+        while let Some(cq) = self.effects.overflows.pop() {
+            let victims: Vec<u32> = self.qps.indices().filter(|&index| self.uses_cq(index, cq)).collect();
+            for index in victims {
+                self.drive(now, index, |rc, ctx| match rc.state() {
+                    // Nothing is posted, or everything is flushed already.
+                    QpState::Reset | QpState::Err => {}
+                    QpState::Init | QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe => {
+                        rc.modify(ctx, QpState::Err, &QpAttr::default(), QpAttrMask::STATE, None);
+                    }
+                });
+            }
+        }
+    }
+
+    pub(crate) fn uses_cq(&self, index: u32, cq: u32) -> bool {
+        self.qps.get(index).is_some_and(|qp| qp.send_cq.number() == cq || qp.recv_cq.number() == cq)
+    }
+
+    /// Takes a queue pair that is going out of every list, and forgets its events.
+    pub(crate) fn forget(&mut self, index: u32, qpn: Qpn) {
+        // Its entries in the line and among those who wait name nobody then, and are passed over.
+        self.timers.disarm(index);
+        self.ack_timers.disarm(index);
+        self.events.retain(|event| event_qpn(event) != Some(qpn));
+    }
+
+    /// Forgets the events of a completion queue that is going.
+    pub(crate) fn forget_cq(&mut self, number: u32) {
+        self.events.retain(|event| *event != AsyncEvent::CqError { cq: number });
+    }
+
+    /// The index of a queue pair of this device.
+    pub(crate) fn index_of(&self, qpn: Qpn) -> Option<u32> {
+        let index = qpn.get() & INDEX_MASK;
+        self.qps.get(index).filter(|qp| qp.shared.qpn() == qpn).map(|_| index)
+    }
+}
+
+fn event_qpn(event: &AsyncEvent) -> Option<Qpn> {
+    match event {
+        AsyncEvent::QpFatal { qpn }
+        | AsyncEvent::QpRequestError { qpn }
+        | AsyncEvent::QpAccessError { qpn }
+        | AsyncEvent::CommunicationEstablished { qpn }
+        | AsyncEvent::SqDrained { qpn } => Some(*qpn),
+        AsyncEvent::CqError { .. }
+        | AsyncEvent::PortActive
+        | AsyncEvent::PortError
+        | AsyncEvent::GidChange
+        | AsyncEvent::DeviceFatal
+        | _ => None,
     }
 }

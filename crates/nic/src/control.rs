@@ -1,0 +1,270 @@
+//! Verbs calls that make and end objects.
+
+use std::sync::Arc;
+
+use userdma_ibt::Rc;
+use userdma_mem::{Region, Route};
+use userdma_objects::{CompChannel, Cq, MrKeys, PdId, QpShared};
+use userdma_verbs::{
+    AccessFlags, AhAttr, BindMwError, CreateCqError, CreateQpError, DeviceAttr, LKey, Mtu, ObjectError, PKey,
+    PortAttr, PortState, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, QpType, Qpn, RKey, RegMrError, Time,
+};
+
+use crate::Shard;
+use crate::config::{INDEX_BITS, table_index};
+use crate::qp::Qp;
+
+/// A resolved address vector of a device.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct AhId(pub u32);
+
+/// Why an address vector was not made.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CreateAhError {
+    /// A field has a value that is not possible.
+    #[error("{field} is {value}, {allowed} is possible")]
+    Value {
+        /// The field.
+        field: &'static str,
+        /// Its value.
+        value: u64,
+        /// What would be right.
+        allowed: &'static str,
+    },
+    /// The protection domain does not exist.
+    #[error("no such protection domain")]
+    NoPd,
+}
+
+/// A completion queue of the device.
+#[derive(Debug)]
+pub(crate) struct CqEntry {
+    cq: Arc<Cq>,
+    /// Queues of queue pairs that complete here.
+    users: u32,
+}
+
+/// A resolved address vector.
+#[derive(Debug)]
+pub(crate) struct Resolved {
+    pd: PdId,
+    /// Where datagrams with it go.
+    #[expect(dead_code, reason = "datagram queue pairs will read it")]
+    route: Route,
+}
+
+impl Shard {
+    /// A new protection domain; `None` if there are too many.
+    pub fn alloc_pd(&mut self) -> Option<PdId> {
+        self.pds.alloc()
+    }
+
+    /// Ends a protection domain that nothing uses.
+    ///
+    /// # Errors
+    /// `Busy` while regions, windows, address vectors or queue pairs are in it.
+    pub fn dealloc_pd(&mut self, pd: PdId) -> Result<(), ObjectError> {
+        self.pds.dealloc(pd)
+    }
+
+    /// Registers memory; addresses in work requests count from `iova`.
+    pub fn reg_mr(
+        &mut self,
+        pd: PdId,
+        region: Region,
+        iova: u64,
+        access: AccessFlags,
+    ) -> Result<MrKeys, RegMrError> {
+        self.pds.acquire(pd).map_err(|_| RegMrError::NoPd)?;
+        self.mrs.register(pd, region, iova, access).inspect_err(|_| self.pds.release(pd))
+    }
+
+    /// Ends a region and gives its memory back; its keys are refused from now on.
+    ///
+    /// # Errors
+    /// `Busy` while windows are bound to it.
+    pub fn dereg_mr(&mut self, lkey: LKey) -> Result<Region, ObjectError> {
+        let (pd, region) = self.mrs.deregister(lkey)?;
+        self.pds.release(pd);
+        Ok(region)
+    }
+
+    /// A new type 2 memory window, unbound.
+    pub fn alloc_mw(&mut self, pd: PdId) -> Result<RKey, BindMwError> {
+        self.pds.acquire(pd).map_err(|_| BindMwError::NoPd)?;
+        self.mrs.alloc_mw(pd).inspect_err(|_| self.pds.release(pd))
+    }
+
+    /// Ends a memory window, bound or not, named by its current key.
+    pub fn dealloc_mw(&mut self, rkey: RKey) -> Result<(), ObjectError> {
+        let pd = self.mrs.dealloc_mw(rkey)?;
+        self.pds.release(pd);
+        Ok(())
+    }
+
+    /// Makes a completion queue of at least `cqe` entries.
+    pub fn create_cq(
+        &mut self,
+        cqe: u32,
+        channel: Option<Arc<CompChannel>>,
+    ) -> Result<Arc<Cq>, CreateCqError> {
+        let limits = DeviceAttr::LIMITS;
+        if cqe == 0 || cqe > limits.max_cqe {
+            return Err(CreateCqError::Size { cqe, max: limits.max_cqe });
+        }
+        if self.cqs.len() >= limits.max_cq as usize {
+            return Err(CreateCqError::TooMany { max: limits.max_cq });
+        }
+        let slot = self.cqs.vacant_entry();
+        let cq = Arc::new(Cq::new(table_index(slot.key()), cqe, channel));
+        slot.insert(CqEntry { cq: Arc::clone(&cq), users: 0 });
+        Ok(cq)
+    }
+
+    /// Ends a completion queue and forgets its events on its channel.
+    ///
+    /// # Errors
+    /// `Busy` while queue pairs use it.
+    pub fn destroy_cq(&mut self, cq: u32) -> Result<(), ObjectError> {
+        let entry = self.cqs.get(cq as usize).ok_or(ObjectError::NoObject("completion queue"))?;
+        if entry.users > 0 {
+            return Err(ObjectError::Busy { object: "completion queue", users: entry.users });
+        }
+        let entry = self.cqs.remove(cq as usize);
+        if let Some(channel) = entry.cq.channel() {
+            channel.forget(cq);
+        }
+        self.forget_cq(cq);
+        Ok(())
+    }
+
+    /// Checks and resolves an address vector.
+    pub fn create_ah(&mut self, pd: PdId, attr: &AhAttr) -> Result<AhId, CreateAhError> {
+        let route = self.resolve(attr, attr.grh.flow_label).map_err(|bad| CreateAhError::Value {
+            field: bad.field,
+            value: bad.value,
+            allowed: bad.allowed,
+        })?;
+        self.pds.acquire(pd).map_err(|_| CreateAhError::NoPd)?;
+        Ok(AhId(table_index(self.ahs.insert(Resolved { pd, route }))))
+    }
+
+    /// Ends an address vector.
+    pub fn destroy_ah(&mut self, ah: AhId) -> Result<(), ObjectError> {
+        let entry = self.ahs.try_remove(ah.0 as usize).ok_or(ObjectError::NoObject("address vector"))?;
+        self.pds.release(entry.pd);
+        Ok(())
+    }
+
+    /// Makes a queue pair in RESET.
+    pub fn create_qp(
+        &mut self,
+        pd: PdId,
+        init: &QpInitAttr,
+        send_cq: u32,
+        recv_cq: u32,
+    ) -> Result<Arc<QpShared>, CreateQpError> {
+        check_type(init.qp_type)?;
+        check_cap(&init.cap)?;
+        let cq = |number: u32| {
+            let entry = self.cqs.get(number as usize);
+            entry.map(|entry| Arc::clone(&entry.cq)).ok_or(CreateQpError::NoObject("completion queue"))
+        };
+        let (send, recv) = (cq(send_cq)?, cq(recv_cq)?);
+        self.pds.acquire(pd).map_err(|_| CreateQpError::NoObject("protection domain"))?;
+        let Some(index) = self.qps.reserve() else {
+            self.pds.release(pd);
+            return Err(CreateQpError::TooMany { max: DeviceAttr::LIMITS.max_qp });
+        };
+        self.count_cq_users(send_cq, recv_cq, 1);
+        let qpn = Qpn::new(u32::from(self.config.slot) << INDEX_BITS | index);
+        let shared = Arc::new(QpShared::new(qpn, pd, init));
+        let qp = Qp {
+            rc: Rc::new(&shared.cap()),
+            shared: Arc::clone(&shared),
+            send_cq: send,
+            recv_cq: recv,
+            window: None,
+            is_ready: false,
+            is_waiting: false,
+            may_ack: false,
+        };
+        self.qps.insert(index, qp);
+        Ok(shared)
+    }
+
+    /// The attributes of a queue pair.
+    pub fn query_qp(&self, qpn: Qpn) -> Result<QpAttr, ObjectError> {
+        let qp = self.index_of(qpn).and_then(|index| self.qps.get(index)).ok_or(NO_QP)?;
+        Ok(QpAttr { cap: qp.shared.cap(), ..qp.rc.attr() })
+    }
+
+    /// Ends a queue pair. What is posted is forgotten without completions; windows bound through it are unbound.
+    pub fn destroy_qp(&mut self, now: Time, qpn: Qpn) -> Result<(), ObjectError> {
+        let index = self.index_of(qpn).ok_or(NO_QP)?;
+        self.drive(now, index, |rc, ctx| {
+            rc.modify(ctx, QpState::Reset, &QpAttr::default(), QpAttrMask::STATE, None);
+        });
+        self.forget(index, qpn);
+        let Some(qp) = self.qps.remove(index) else { return Err(NO_QP) };
+        if let Some(window) = qp.window {
+            self.windows.release(window);
+            self.wake_one(window);
+        }
+        self.count_cq_users(qp.send_cq.number(), qp.recv_cq.number(), -1);
+        self.pds.release(qp.shared.pd());
+        Ok(())
+    }
+
+    /// What the port is: its first address' link decides.
+    pub fn port_attr(&self) -> PortAttr {
+        let link = self.config.gids.first().and_then(|gid| self.config.links.get(usize::from(gid.link.0)));
+        let active_mtu = link.and_then(|link| Mtu::for_link(link.mtu));
+        PortAttr {
+            state: if active_mtu.is_some() { PortState::Active } else { PortState::Down },
+            max_mtu: Mtu::Mtu4096,
+            active_mtu: active_mtu.unwrap_or(Mtu::Mtu256),
+            max_msg_sz: DeviceAttr::LIMITS.max_msg_sz,
+            gid_tbl_len: u32::try_from(self.config.gids.len()).unwrap_or(u32::MAX),
+            pkey: PKey::DEFAULT,
+        }
+    }
+
+    /// The device's limits.
+    pub fn device_attr(&self) -> DeviceAttr {
+        DeviceAttr::LIMITS
+    }
+
+    fn count_cq_users(&mut self, send_cq: u32, recv_cq: u32, change: i32) {
+        for cq in [send_cq, recv_cq] {
+            if let Some(entry) = self.cqs.get_mut(cq as usize) {
+                entry.users = entry.users.saturating_add_signed(change);
+            }
+        }
+    }
+}
+
+const NO_QP: ObjectError = ObjectError::NoObject("queue pair");
+
+fn check_type(qp_type: QpType) -> Result<(), CreateQpError> {
+    match qp_type {
+        QpType::Rc => Ok(()),
+        QpType::Uc | QpType::Ud | QpType::XrcSend | QpType::XrcRecv => Err(CreateQpError::Type(qp_type)),
+    }
+}
+
+fn check_cap(cap: &QpCap) -> Result<(), CreateQpError> {
+    let limits = DeviceAttr::LIMITS;
+    let fields = [
+        ("max_send_wr", cap.max_send_wr, limits.max_qp_wr),
+        ("max_recv_wr", cap.max_recv_wr, limits.max_qp_wr),
+        ("max_send_sge", cap.max_send_sge, limits.max_sge),
+        ("max_recv_sge", cap.max_recv_sge, limits.max_sge),
+        ("max_inline_data", cap.max_inline_data, limits.max_inline_data),
+    ];
+    match fields.into_iter().find(|&(_, value, max)| value > max) {
+        Some((field, value, max)) => Err(CreateQpError::Cap { field, value, max }),
+        None => Ok(()),
+    }
+}

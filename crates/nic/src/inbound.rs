@@ -1,0 +1,161 @@
+//! Whether a packet's invariant CRC is right, given where the packet came from.
+//!
+//! Packets come in trains from one sender, so what its ICRCs start with is kept for the next one. IPv4
+//! identifications, which a socket does not show, are judged for each source address by what it sent before.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr};
+
+use userdma_mem::FrameMeta;
+use userdma_verbs::Time;
+use userdma_wire::{IcrcCheck, IdVerdict, IdWindow, Packet, Pseudo};
+
+/// What is known about senders.
+#[derive(Debug, Default)]
+pub(crate) struct Inbound {
+    flow: Option<Flow>,
+    ids: IdTable,
+}
+
+/// The sender of the last packet.
+#[derive(Debug)]
+pub(crate) struct Flow {
+    /// As the socket told it, to be recognised by.
+    remote: IpAddr,
+    remote_port: u16,
+    local: IpAddr,
+    local_port: u16,
+    /// In canonical form, to be compared with paths.
+    pub(crate) canonical_remote: IpAddr,
+    /// In canonical form, to be compared with paths.
+    pub(crate) canonical_local: IpAddr,
+    pseudo: Pseudo,
+    /// The source's entry in the table of identifications, once one of its packets was good.
+    id_slot: Option<usize>,
+}
+
+/// What the ICRC says in the end.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Verdict {
+    /// It is right.
+    Good,
+    /// It is right with an IPv4 identification that was not known in advance, but may be believed.
+    GoodUnknownId,
+    /// It is wrong, or its identification may not be believed.
+    Bad,
+}
+
+impl Inbound {
+    /// Checks a packet's ICRC and returns what is known of its sender.
+    pub(crate) fn check(&mut self, now: Time, meta: &FrameMeta, packet: &Packet<'_>) -> (Verdict, &Flow) {
+        let known = self.flow.take_if(|flow| flow.is_of(meta));
+        let mut flow = known.unwrap_or_else(|| Flow::new(meta, &self.ids));
+        let verdict = flow.check(now, meta.segment, packet, &mut self.ids);
+        (verdict, self.flow.insert(flow))
+    }
+}
+
+impl Flow {
+    fn new(meta: &FrameMeta, ids: &IdTable) -> Self {
+        let (remote, local) = (meta.remote.to_canonical(), meta.local.to_canonical());
+        Self {
+            remote: meta.remote,
+            remote_port: meta.remote_port,
+            local: meta.local,
+            local_port: meta.local_port,
+            canonical_remote: remote,
+            canonical_local: local,
+            pseudo: Pseudo::new(remote, local, meta.remote_port, meta.local_port),
+            id_slot: ids.find(remote),
+        }
+    }
+
+    fn is_of(&self, meta: &FrameMeta) -> bool {
+        self.remote_port == meta.remote_port
+            && self.local_port == meta.local_port
+            && self.remote == meta.remote
+            && self.local == meta.local
+    }
+
+    fn check(&mut self, now: Time, segment: u16, packet: &Packet<'_>, ids: &mut IdTable) -> Verdict {
+        let IpAddr::V4(source) = self.canonical_remote else {
+            return match self.pseudo.verify(packet, 0) {
+                IcrcCheck::Good => Verdict::Good,
+                IcrcCheck::GoodWithId(_) | IcrcCheck::Bad => Verdict::Bad,
+            };
+        };
+        let mut window = ids.window(self.id_slot);
+        let hint = window.hint(segment);
+        let verdict = match self.pseudo.verify(packet, hint) {
+            IcrcCheck::Good => {
+                // All 32 bits were right, so the packet is good whatever the window makes of its identification.
+                let _ = window.check(now, hint);
+                Verdict::Good
+            }
+            IcrcCheck::GoodWithId(id) => match window.check(now, id) {
+                IdVerdict::Accept => Verdict::GoodUnknownId,
+                IdVerdict::Reject => Verdict::Bad,
+            },
+            IcrcCheck::Bad => return Verdict::Bad,
+        };
+        match self.id_slot {
+            Some(slot) => ids.update(slot, window),
+            // A source without a good packet gets no entry, so that strangers cannot displace peers.
+            None if verdict != Verdict::Bad => self.id_slot = Some(ids.insert(source, window)),
+            None => {}
+        }
+        verdict
+    }
+}
+
+/// What the identifications of source addresses looked like: a bounded table in which the newest source replaces
+/// the oldest.
+#[derive(Debug, Default)]
+struct IdTable {
+    slots: HashMap<Ipv4Addr, usize>,
+    entries: Vec<IdEntry>,
+    oldest: usize,
+}
+
+#[derive(Debug)]
+struct IdEntry {
+    source: Ipv4Addr,
+    window: IdWindow,
+}
+
+impl IdTable {
+    fn find(&self, source: IpAddr) -> Option<usize> {
+        match source {
+            IpAddr::V4(source) => self.slots.get(&source).copied(),
+            IpAddr::V6(_) => None,
+        }
+    }
+
+    fn window(&self, slot: Option<usize>) -> IdWindow {
+        slot.and_then(|slot| self.entries.get(slot)).map_or_else(IdWindow::new, |entry| entry.window)
+    }
+
+    fn update(&mut self, slot: usize, window: IdWindow) {
+        if let Some(entry) = self.entries.get_mut(slot) {
+            entry.window = window;
+        }
+    }
+
+    fn insert(&mut self, source: Ipv4Addr, window: IdWindow) -> usize {
+        let slot = if self.entries.len() < MAX_SOURCES {
+            self.entries.push(IdEntry { source, window });
+            self.entries.len() - 1
+        } else {
+            let slot = self.oldest;
+            self.oldest = (slot + 1) % MAX_SOURCES;
+            self.slots.remove(&self.entries[slot].source);
+            self.entries[slot] = IdEntry { source, window };
+            slot
+        };
+        self.slots.insert(source, slot);
+        slot
+    }
+}
+
+/// Sources that are remembered.
+const MAX_SOURCES: usize = 1024;

@@ -1,0 +1,81 @@
+//! The device's queue pairs, by index.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use userdma_ibt::Rc;
+use userdma_objects::{Cq, QpShared};
+
+use crate::config::{MAX_QPS, table_index};
+use crate::windows::WindowId;
+
+/// A queue pair of the device.
+#[derive(Debug)]
+pub(crate) struct Qp {
+    /// The machine.
+    pub(crate) rc: Rc,
+    /// The half that callers post to.
+    pub(crate) shared: Arc<QpShared>,
+    /// Where sends complete.
+    pub(crate) send_cq: Arc<Cq>,
+    /// Where receives complete.
+    pub(crate) recv_cq: Arc<Cq>,
+    /// The window towards the destination, from RTR on.
+    pub(crate) window: Option<WindowId>,
+    /// It is in the list of those that may have something to send.
+    pub(crate) is_ready: bool,
+    /// It is in the list of those that wait for their window.
+    pub(crate) is_waiting: bool,
+    /// Its owed acknowledgements may leave at its next turn.
+    pub(crate) may_ack: bool,
+}
+
+/// Queue pairs by index. An index is given again as late as possible, so that packets to a queue pair that is gone
+/// meet nobody.
+#[derive(Debug)]
+pub(crate) struct QpTable {
+    entries: Vec<Option<Box<Qp>>>,
+    free: VecDeque<u32>,
+}
+
+impl QpTable {
+    pub(crate) fn new() -> Self {
+        Self { entries: std::iter::repeat_with(|| None).take(FIRST_INDEX).collect(), free: VecDeque::new() }
+    }
+
+    /// An index that is free, longest unused first; `None` if there is none.
+    pub(crate) fn reserve(&mut self) -> Option<u32> {
+        if self.entries.len() < MAX_QPS {
+            self.entries.push(None);
+            return Some(table_index(self.entries.len() - 1));
+        }
+        self.free.pop_front()
+    }
+
+    /// Puts a queue pair at an index that was reserved.
+    pub(crate) fn insert(&mut self, index: u32, qp: Qp) {
+        self.entries[index as usize] = Some(Box::new(qp));
+    }
+
+    pub(crate) fn get(&self, index: u32) -> Option<&Qp> {
+        self.entries.get(index as usize)?.as_deref()
+    }
+
+    pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut Qp> {
+        self.entries.get_mut(index as usize)?.as_deref_mut()
+    }
+
+    pub(crate) fn remove(&mut self, index: u32) -> Option<Qp> {
+        let qp = self.entries.get_mut(index as usize)?.take()?;
+        self.free.push_back(index);
+        Some(*qp)
+    }
+
+    /// Indices at which there are queue pairs.
+    pub(crate) fn indices(&self) -> impl Iterator<Item = u32> {
+        self.entries.iter().enumerate().filter(|(_, qp)| qp.is_some()).map(|(index, _)| table_index(index))
+    }
+}
+
+/// Indices 0 and 1 are left out: in slot 0 they are the QPNs of SMI and GSI.
+const FIRST_INDEX: usize = 2;
