@@ -27,7 +27,9 @@ pub struct Route {
     pub hop_limit: u8,
 }
 
-/// Up to 64 packets of one size (the last may be shorter) to one destination, in one piece of memory.
+/// Packets of one size (the last may be shorter) to one destination, in one piece of memory.
+///
+/// How many there may be is the link's limit: 64 or 128 where the kernel segments, else 1. The memory is allocated once.
 ///
 /// A packet's index in the batch is also its IPv4 identification: the kernel numbers the segments of a
 /// super-packet from 0, and a single packet of an unconnected socket gets 0.
@@ -76,10 +78,15 @@ impl TxBatch {
         if self.count == 0 {
             return true;
         }
-        !self.closed && self.count < self.max_packets && size <= self.segment && self.route.as_ref() == Some(route)
+        !self.closed
+            && self.count < self.max_packets
+            && size <= self.segment
+            && self.route.as_ref() == Some(route)
     }
 
     /// Room for a packet of `size` bytes: its index and its bytes (with any contents), or `None` if it does not fit.
+    ///
+    /// A packet shorter than the first closes the batch: a super-packet's segments are equal but for the last.
     pub fn push(&mut self, route: &Route, size: usize) -> Option<(u16, &mut [u8])> {
         if !self.fits(route, size) {
             return None;
@@ -92,20 +99,20 @@ impl TxBatch {
         let start = self.len;
         self.len += size;
         self.count += 1;
-        // The count is bounded by the link's 128 packets at most.
+        // A batch of 65,507 bytes holds no more packets than an index can count.
         let index = u16::try_from(self.count - 1).unwrap_or(u16::MAX);
         Some((index, &mut self.bytes[start..start + size]))
     }
 
-    /// Takes back the last packet, which could not be filled.
+    /// Takes back the last packet, of `size` bytes, which could not be filled. Does nothing on an empty batch.
     pub fn pop(&mut self, size: usize) {
-        debug_assert!(self.count > 0 && size <= self.len);
-        self.len -= size;
-        self.count -= 1;
-        self.closed = false;
-        if self.count == 0 {
-            self.clear();
+        let Some(before) = self.count.checked_sub(1) else { return };
+        // All before the last have the full size, so the size is known; `size` says that the caller knows it too.
+        debug_assert_eq!(self.len - before * self.segment, size);
+        if before == 0 {
+            return self.clear();
         }
+        (self.len, self.count, self.closed) = (before * self.segment, before, false);
     }
 
     /// Whether there is no packet.
@@ -138,3 +145,6 @@ impl TxBatch {
         self.route.as_ref()
     }
 }
+
+#[cfg(test)]
+mod tests;

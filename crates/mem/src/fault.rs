@@ -33,7 +33,10 @@ use chain::Previous;
 /// # Errors
 /// What `sigaction` says, which on Linux is nothing for these two signals.
 pub fn install() -> io::Result<()> {
-    if handler::SIGNALS.iter().all(|&signal| chain::query(signal).is_ok_and(|action| handler::is_ours(&action))) {
+    if handler::SIGNALS
+        .iter()
+        .all(|&signal| chain::query(signal).is_ok_and(|action| handler::is_ours(&action)))
+    {
         return Ok(());
     }
     let _one_at_a_time = INSTALL.lock().unwrap_or_else(PoisonError::into_inner);

@@ -88,7 +88,8 @@ impl Raw {
         while at < end {
             let byte = std::ptr::with_exposed_provenance_mut::<u8>(at);
             // SAFETY: the byte lies inside the range, which may be changed by the promise of `new`; nothing does.
-            let touched = unsafe { if write { routine::touch_write(byte) } else { routine::touch_read(byte) } };
+            let touched =
+                unsafe { if write { routine::touch_write(byte) } else { routine::touch_read(byte) } };
             touched.map_err(|Faulted| at)?;
             let Some(next) = (at & !(page - 1)).checked_add(page) else { break };
             at = next;

@@ -1,5 +1,9 @@
 //! A region's bounds, its atomics, and the order in which a write becomes visible.
 
+#![allow(clippy::unwrap_used)] // Also in functions that tests share.
+
+mod common;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -95,7 +99,9 @@ fn concurrent_atomics_lose_nothing() {
             scope.spawn(|| {
                 for _ in 0..10_000 {
                     region.fetch_add(0, 1).unwrap();
-                    while region.load(8).and_then(|old| Ok(region.compare_swap(8, old, old + 1)? != old)) != Ok(false) {}
+                    while region.load(8).and_then(|old| Ok(region.compare_swap(8, old, old + 1)? != old))
+                        != Ok(false)
+                    {}
                 }
             });
         }
@@ -151,4 +157,23 @@ fn a_poller_of_the_last_word_sees_the_whole_write() {
     for len in [8, 9, 15, 16, 17, 24, 40, 64, 73, 100, 136, 137, 200, 1024, 4096, 4099, 65_536] {
         poll_the_last_word(len, if len < 5000 { 2000 } else { 300 });
     }
+}
+
+#[test]
+fn the_last_region_of_a_buffer_gives_its_memory_back() {
+    // In a process of its own: another thread's mapping would take the place at once.
+    if !common::is_child() {
+        let output = common::child("the_last_region_of_a_buffer_gives_its_memory_back");
+        return common::assert_success(&output);
+    }
+    let buffer = Arc::new(Buffer::new(64 << 20).unwrap());
+    let region = Region::from_buffer(&buffer);
+    // SAFETY: the bytes are only copied, if they are there.
+    let watch =
+        unsafe { Region::from_raw(std::ptr::with_exposed_provenance_mut(buffer.addr()), buffer.len()) };
+    drop(buffer);
+    assert_eq!(watch.read(0, &mut [0; 8]), Ok(()), "the region holds it");
+    drop(region);
+    assert_eq!(watch.read(0, &mut [0; 8]), Err(MemError::Fault));
+    assert_eq!(watch.read((64 << 20) - 8, &mut [0; 8]), Err(MemError::Fault));
 }

@@ -1,5 +1,7 @@
 //! Memory that goes away under a region: every access says so, and the process lives.
 
+#![allow(clippy::unwrap_used)] // Also in functions that tests share.
+
 mod common;
 
 use std::sync::Barrier;
@@ -184,7 +186,11 @@ fn faults_on_many_threads_at_once_are_each_thread_s_own() {
                 };
                 let region = mapping.region();
                 region.write(0, &id.to_le_bytes()).unwrap();
-                if id % 2 == 0 { mapping.truncate(1) } else { mapping.protect(1, 1, PROT_NONE) }
+                if id % 2 == 0 {
+                    mapping.truncate(1)
+                } else {
+                    mapping.protect(1, 1, PROT_NONE)
+                }
                 start.wait();
                 for round in 0..2000 {
                     let mut bytes = [0; 300];
@@ -209,7 +215,11 @@ fn pages_that_come_and_go_under_copies_never_end_the_process() {
         scope.spawn(|| {
             for round in 0..3000_usize {
                 mapping.truncate(round % 17);
-                mapping.protect(round % 16, 1, if round % 3 == 0 { PROT_NONE } else { PROT_READ | PROT_WRITE });
+                mapping.protect(
+                    round % 16,
+                    1,
+                    if round % 3 == 0 { PROT_NONE } else { PROT_READ | PROT_WRITE },
+                );
             }
             done.store(true, Ordering::Relaxed);
         });

@@ -81,11 +81,7 @@ fn slot(signal: c_int) -> usize {
 
 /// The handler. "C-unwind" because the program's own handler below may throw or jump through it: nothing here has a
 /// destructor.
-extern "C-unwind" fn on_fault<const ENTRY: usize>(
-    signal: c_int,
-    info: *mut siginfo_t,
-    context: *mut c_void,
-) {
+extern "C-unwind" fn on_fault<const ENTRY: usize>(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel, or a handler that passes on what the kernel gave it, calls with a signal's frame.
     unsafe {
         if chain::recurs(signal, info) && recover(context) {
@@ -104,8 +100,10 @@ unsafe fn recover(context: *mut c_void) -> bool {
     const RIP: usize = libc::REG_RIP as usize;
     // SAFETY: by contract it points to the interrupted thread's registers, which the kernel takes back from here.
     let instruction = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[RIP] };
-    // The register is an address; the C library declares it signed.
-    match routine::recovery(instruction.cast_unsigned() as usize) {
+    // The register is an address of 64 bits; the C library declares it signed.
+    #[expect(clippy::cast_possible_truncation)]
+    let address = instruction.cast_unsigned() as usize;
+    match routine::recovery(address) {
         Some(recovery) => {
             *instruction = (recovery as u64).cast_signed();
             true

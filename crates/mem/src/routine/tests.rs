@@ -147,7 +147,11 @@ fn random_long_lengths_equal_the_plain_copy() {
             dst.fill(0xa5);
             assert_eq!((way.run)(dst[to..].as_mut_ptr(), src[from..].as_ptr(), len), Ok(()));
             assert_eq!(dst[to..to + len], src[from..from + len], "{}: {len} from {from} to {to}", way.name);
-            assert!(dst[..to].iter().chain(&dst[to + len..]).all(|&byte| byte == 0xa5), "{}: {len}", way.name);
+            assert!(
+                dst[..to].iter().chain(&dst[to + len..]).all(|&byte| byte == 0xa5),
+                "{}: {len}",
+                way.name
+            );
         }
     }
 }

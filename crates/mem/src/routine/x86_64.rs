@@ -176,7 +176,11 @@ global_asm!(
         keep_tail!(),
         small_copy!("mov qword ptr [r9], r8\n xor eax, eax\n ret\n"),
     ),
-    routine!("userdma_mem_store_sse", keep_tail!(), sse_copy!("mov qword ptr [r9], r8\n xor eax, eax\n ret\n")),
+    routine!(
+        "userdma_mem_store_sse",
+        keep_tail!(),
+        sse_copy!("mov qword ptr [r9], r8\n xor eax, eax\n ret\n")
+    ),
     routine!("userdma_mem_load64", "mov rdx, qword ptr [rdi]\n", done!()),
     routine!("userdma_mem_store64", "mov qword ptr [rdi], rsi\n", done!()),
     routine!("userdma_mem_xadd64", "mov rdx, rsi\n lock xadd qword ptr [rdi], rdx\n", done!()),
@@ -191,7 +195,11 @@ global_asm!(
     routine!("userdma_mem_plain_recovery", "mov eax, 1\n ret\n"),
     symbol!("userdma_mem_avx_start"),
     routine!("userdma_mem_copy_avx", avx_copy!("xor eax, eax\n ret\n")),
-    routine!("userdma_mem_store_avx", keep_tail!(), avx_copy!("mov qword ptr [r9], r8\n xor eax, eax\n ret\n")),
+    routine!(
+        "userdma_mem_store_avx",
+        keep_tail!(),
+        avx_copy!("mov qword ptr [r9], r8\n xor eax, eax\n ret\n")
+    ),
     symbol!("userdma_mem_avx_end"),
     routine!("userdma_mem_avx_recovery", "vzeroupper\n mov eax, 1\n ret\n"),
     ".popsection",
@@ -362,15 +370,45 @@ fn checked(error: u32) -> Result<(), Faulted> {
 #[cfg(test)]
 pub(super) fn variants() -> Vec<Variant> {
     let mut all = vec![
-        Variant { name: "copy_small", routine: userdma_mem_copy_small, lens: 0..=SMALL_COPY, last_word_last: false },
-        Variant { name: "copy_sse", routine: userdma_mem_copy_sse, lens: SMALL_COPY..=usize::MAX, last_word_last: false },
-        Variant { name: "store_small", routine: userdma_mem_store_small, lens: 0..=SMALL_COPY + 8, last_word_last: true },
-        Variant { name: "store_sse", routine: userdma_mem_store_sse, lens: SMALL_COPY + 8..=usize::MAX, last_word_last: true },
+        Variant {
+            name: "copy_small",
+            routine: userdma_mem_copy_small,
+            lens: 0..=SMALL_COPY,
+            last_word_last: false,
+        },
+        Variant {
+            name: "copy_sse",
+            routine: userdma_mem_copy_sse,
+            lens: SMALL_COPY..=usize::MAX,
+            last_word_last: false,
+        },
+        Variant {
+            name: "store_small",
+            routine: userdma_mem_store_small,
+            lens: 0..=SMALL_COPY + 8,
+            last_word_last: true,
+        },
+        Variant {
+            name: "store_sse",
+            routine: userdma_mem_store_sse,
+            lens: SMALL_COPY + 8..=usize::MAX,
+            last_word_last: true,
+        },
     ];
     if is_x86_feature_detected!("avx") {
         let (copy, store): (CopyRoutine, CopyRoutine) = (userdma_mem_copy_avx, userdma_mem_store_avx);
-        all.push(Variant { name: "copy_avx", routine: copy, lens: AVX_FROM..=usize::MAX, last_word_last: false });
-        all.push(Variant { name: "store_avx", routine: store, lens: AVX_FROM + 8..=usize::MAX, last_word_last: true });
+        all.push(Variant {
+            name: "copy_avx",
+            routine: copy,
+            lens: AVX_FROM..=usize::MAX,
+            last_word_last: false,
+        });
+        all.push(Variant {
+            name: "store_avx",
+            routine: store,
+            lens: AVX_FROM + 8..=usize::MAX,
+            last_word_last: true,
+        });
     }
     all
 }
