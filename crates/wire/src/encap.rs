@@ -335,7 +335,7 @@ impl Encap {
         out.extend_from_slice(ip.as_bytes());
     }
 
-    /// RFC 768: over addresses, protocol, length, header and payload; 0 is sent as all ones.
+    /// Over addresses, protocol, length, header and payload; 0 means "none", so it is sent as all ones.
     fn udp_checksum(&self, udp: &UdpHeader, transport: &[u8]) -> u16 {
         let mut sum = InetChecksum::new();
         for address in [self.src, self.dst] {

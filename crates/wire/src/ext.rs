@@ -1,7 +1,8 @@
-//! The extension headers that may follow a BTH, in the standard's spelling. As `rxe_hdr.h`.
+//! The extension headers that may follow a BTH, in the standard's spelling.
 //!
-//! They stand in one order: XRCETH, DETH, FETH, RETH, AtomicETH, AETH, AtomicAckETH, ImmDt, IETH. Which
-//! of them a packet carries is in [`crate::OpcodeInfo::headers`].
+//! As `rxe_hdr.h struct rxe_reth` and its neighbours, but for XRCETH, which is not there. They stand in one
+//! order: XRCETH, DETH, FETH, RETH, AtomicETH, AETH, AtomicAckETH, ImmDt, IETH. Which of them a packet carries
+//! is in [`crate::OpcodeInfo::headers`].
 
 use userdma_verbs::{QKey, Qpn, RKey};
 use zerocopy::big_endian::{U32, U64};
@@ -131,7 +132,7 @@ impl AtomicAckEth {
 }
 
 impl ImmDt {
-    /// Immediate data; verbs hand it on as a number in network order, here it is in host order.
+    /// Immediate data, given in host order.
     pub const fn new(data: u32) -> Self {
         Self { data: be32(data) }
     }

@@ -36,3 +36,5 @@ pub enum Malformed {
     #[error("udp length does not fit")]
     UdpLength,
 }
+
+const _: () = assert!(size_of::<Malformed>() == 1);

@@ -12,7 +12,7 @@ use userdma_verbs::{Msn, PKey, Psn, QKey, Qpn, RKey};
 use userdma_wire::encap::EncapFrame;
 use userdma_wire::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, Grh, IcrcCheck, Ieth, ImmDt, Opcode, OwnedPacket, Packet,
-    Pseudo, Reth, Syndrome, XrcEth, packet_len,
+    PacketWriter, Pseudo, Reth, Syndrome, XrcEth, packet_len,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -50,7 +50,7 @@ fn touch_everything(packet: &Packet<'_>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(512) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn no_bytes_panic_the_readers(bytes in vec(any::<u8>(), 0..200), ones in any::<bool>()) {
@@ -180,6 +180,64 @@ proptest! {
         prop_assert!(as_seen.would_fit(sender.into(), &packet, 0));
         prop_assert!(!as_seen.would_fit(Ipv6Addr::LOCALHOST.into(), &packet, 0));
     }
+}
+
+/// What the writer of the data path makes of an owned packet's parts.
+fn written(owned: &OwnedPacket) -> Vec<u8> {
+    let mut room = vec![0xee; packet_len(owned.opcode, owned.payload.len())];
+    let mut writer = PacketWriter::new(&mut room, &owned.bth());
+    let ext = owned.ext;
+    if let Some(header) = ext.xrc_eth {
+        writer = writer.xrc_eth(&header);
+    }
+    if let Some(header) = ext.deth {
+        writer = writer.deth(&header);
+    }
+    if let Some(header) = ext.feth {
+        writer = writer.feth(&header);
+    }
+    if let Some(header) = ext.reth {
+        writer = writer.reth(&header);
+    }
+    if let Some(header) = ext.atomic_eth {
+        writer = writer.atomic_eth(&header);
+    }
+    if let Some(header) = ext.aeth {
+        writer = writer.aeth(&header);
+    }
+    if let Some(header) = ext.atomic_ack_eth {
+        writer = writer.atomic_ack_eth(&header);
+    }
+    if let Some(data) = ext.imm {
+        writer = writer.imm(data);
+    }
+    if let Some(header) = ext.ieth {
+        writer = writer.ieth(&header);
+    }
+    writer.payload(owned.payload.len()).copy_from_slice(&owned.payload);
+    let icrc_at = room.len() - 4;
+    room[icrc_at..].copy_from_slice(&owned.icrc.to_le_bytes());
+    room
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_writer_writes_what_the_owned_packet_encodes(bytes in any_packet()) {
+        let mut owned = OwnedPacket::parse(&bytes).unwrap();
+        owned.pad.fill(0);
+        prop_assert_eq!(written(&owned), owned.encode());
+    }
+}
+
+#[test]
+#[should_panic(expected = "headers that the opcode does not carry")]
+#[cfg(debug_assertions)]
+fn the_writer_notices_a_missing_header() {
+    let mut room = [0; packet_len(Opcode::RcWriteOnly, 0)];
+    let bth = Bth::new(Opcode::RcWriteOnly, Qpn::new(0), Psn::new(0), PKey::DEFAULT);
+    PacketWriter::new(&mut room, &bth).finish();
 }
 
 #[test]
