@@ -79,7 +79,9 @@ impl<W: Write> Writer<W> {
     pub fn packet(&mut self, info: &PacketInfo<'_>, headers: &[u8], payload: &[u8]) -> io::Result<()> {
         let comment = info.comment.map(clip);
         let len = headers.len() + payload.len();
-        let options = OPTION_HEADER + FLAGS_LEN + OPTION_HEADER
+        let options = OPTION_HEADER
+            + FLAGS_LEN
+            + OPTION_HEADER
             + comment.map_or(0, |text| OPTION_HEADER + padded(text.len()));
         let captured = u32::try_from(len).ok().filter(|&n| n < 1 << 31).ok_or(io::ErrorKind::InvalidInput)?;
         let total = BLOCK_FRAME + PACKET_FIXED + padded(len) + options;
@@ -193,7 +195,12 @@ mod tests {
     use super::*;
 
     fn info(interface: InterfaceId) -> PacketInfo<'static> {
-        PacketInfo { interface, at_ns: 1_700_000_000_123_456_789, direction: Direction::Outbound, comment: None }
+        PacketInfo {
+            interface,
+            at_ns: 1_700_000_000_123_456_789,
+            direction: Direction::Outbound,
+            comment: None,
+        }
     }
 
     #[test]
@@ -217,25 +224,27 @@ mod tests {
         let mut packets = 0u8;
         let mut interfaces = 0;
         while let Some(block) = reader.next_block() {
-            match block.unwrap() {
-                Block::InterfaceDescription(_) => interfaces += 1,
-                Block::EnhancedPacket(packet) if packets < 9 => {
-                    assert_eq!(packet.interface_id, 0);
-                    assert_eq!(&packet.data[..14], [0xaa; 14]);
-                    assert_eq!(&packet.data[14..], (0..packets).collect::<Vec<_>>());
-                    assert_eq!(packet.original_len, 14 + u32::from(packets));
-                    assert_eq!(packet.options, [EnhancedPacketOption::Flags(2)]);
-                    packets += 1;
-                }
-                Block::EnhancedPacket(packet) => {
-                    assert_eq!((packet.interface_id, &packet.data[..]), (1, &[1, 2, 3][..]));
-                    let options =
-                        [EnhancedPacketOption::Flags(1), EnhancedPacketOption::Comment("direct WRITE, 8 bytes".into())];
-                    assert_eq!(packet.options, options);
-                    packets += 1;
-                }
-                other => panic!("{other:?}"),
+            let block = block.unwrap();
+            if matches!(block, Block::InterfaceDescription(_)) {
+                interfaces += 1;
+                continue;
             }
+            let Block::EnhancedPacket(packet) = block else { panic!("{block:?}") };
+            if packets < 9 {
+                assert_eq!(packet.interface_id, 0);
+                assert_eq!(&packet.data[..14], [0xaa; 14]);
+                assert_eq!(&packet.data[14..], (0..packets).collect::<Vec<_>>());
+                assert_eq!(packet.original_len, 14 + u32::from(packets));
+                assert_eq!(packet.options, [EnhancedPacketOption::Flags(2)]);
+            } else {
+                assert_eq!((packet.interface_id, &packet.data[..]), (1, &[1, 2, 3][..]));
+                let options = [
+                    EnhancedPacketOption::Flags(1),
+                    EnhancedPacketOption::Comment("direct WRITE, 8 bytes".into()),
+                ];
+                assert_eq!(packet.options, options);
+            }
+            packets += 1;
         }
         assert_eq!((interfaces, packets), (2, 10));
     }

@@ -182,7 +182,9 @@ mod tests {
     #[test]
     fn all_fields_are_read() {
         let faults: Faults =
-            "loss=0.01,dup=0.001, reorder=0.02,delay=1ms,corrupt=0.003,seed=7,delay_share=0.5".parse().unwrap();
+            "loss=0.01,dup=0.001, reorder=0.02,delay=1ms,corrupt=0.003,seed=7,delay_share=0.5"
+                .parse()
+                .unwrap();
         let wanted = Faults {
             loss: 0.01,
             duplicate: 0.001,

@@ -1,22 +1,23 @@
 //! The capture tap: what a link sends and receives, as a file that packet analysers read.
 //!
 //! A super-packet appears as the packets it stands for, each with the IPv4 identification that its ICRC was
-//! made with. The tap lies between link and device: injected faults are already in what it shows as received. A tap
+//! made with. The headers that the socket hides are made up again: lengths, addresses, ports, traffic class and
+//! checksums as they are, hardware addresses invented. The tap lies between link and device: injected faults are already in what it shows as received. A tap
 //! is slow (it locks, sums and copies); one that is not there costs a branch.
-
-mod headers;
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use userdma_mem::{Frame, TxBatch};
 use userdma_verbs::Time;
+use userdma_wire::encap::Encap;
+use userdma_wire::{IcrcCheck, Packet};
 
 use crate::clock;
 use crate::pcapng::{Direction, InterfaceId, PacketInfo, Writer};
-use headers::{Datagram, Headers};
 
 /// A capture file that several links share. Clones write to the same file, which is complete when the last is gone.
 #[derive(Clone)]
@@ -27,6 +28,8 @@ struct Shared {
     /// Turns times into nanoseconds since 1970.
     wall_offset_ns: u64,
     packets: u64,
+    /// The headers of the packet at hand.
+    headers: Vec<u8>,
     /// The first error; nothing is written after it.
     error: Option<io::Error>,
 }
@@ -55,7 +58,13 @@ impl Capture {
     pub fn new(out: impl Write + Send + 'static, wall_offset_ns: u64) -> io::Result<Self> {
         let out: Box<dyn Write + Send> = Box::new(out);
         let writer = Writer::new(BufWriter::with_capacity(1 << 18, out), "userdma")?;
-        Ok(Self(Arc::new(Mutex::new(Shared { writer, wall_offset_ns, packets: 0, error: None }))))
+        Ok(Self(Arc::new(Mutex::new(Shared {
+            writer,
+            wall_offset_ns,
+            packets: 0,
+            headers: Vec::new(),
+            error: None,
+        }))))
     }
 
     /// A tap for one link, which the file calls `interface`.
@@ -104,35 +113,26 @@ impl Tap {
     /// Records the packets of a batch that was sent. An empty batch is nothing.
     pub fn sent(&self, now: Time, batch: &TxBatch) {
         let Some(route) = batch.route() else { return };
+        let mut encap = encap((route.local, route.local_port), (route.remote, route.remote_port));
+        (encap.traffic_class, encap.hop_limit) = (route.traffic_class, route.hop_limit);
         let mut shared = self.capture.lock();
         // A batch has 128 packets at most.
-        for (ip_id, payload) in (0u16..).zip(batch.packets()) {
-            let datagram = Datagram {
-                source: (route.local, route.local_port),
-                destination: (route.remote, route.remote_port),
-                traffic_class: route.traffic_class,
-                hop_limit: route.hop_limit,
-                ip_id,
-                payload,
-            };
-            shared.write(self.interface, now, Direction::Outbound, &datagram, None);
+        for (index, packet) in (0u16..).zip(batch.packets()) {
+            encap.ipv4_id = if encap.is_ipv4() { index } else { 0 };
+            shared.write(self.interface, now, Direction::Outbound, &encap, packet);
         }
     }
 
-    /// Records a packet that came in. The socket does not tell its IPv4 identification: `ip_id` is what makes its ICRC
-    /// right, if that is known; else its place in the super-packet is taken, which is right if the peer is of our
-    /// kind.
-    pub fn received(&self, now: Time, frame: &Frame<'_>, ip_id: Option<u16>) {
+    /// Records a packet that came in. The socket does not tell its IPv4 identification: it is the one that makes the
+    /// ICRC right, or, if none does, the packet's place in its super-packet.
+    pub fn received(&self, now: Time, frame: &Frame<'_>) {
         let meta = &frame.meta;
-        let datagram = Datagram {
-            source: (meta.remote, meta.remote_port),
-            destination: (meta.local, meta.local_port),
-            traffic_class: meta.traffic_class,
-            hop_limit: UNKNOWN_HOP_LIMIT,
-            ip_id: ip_id.unwrap_or(meta.segment),
-            payload: frame.bytes,
-        };
-        self.capture.lock().write(self.interface, now, Direction::Inbound, &datagram, None);
+        let mut encap = encap((meta.remote, meta.remote_port), (meta.local, meta.local_port));
+        (encap.traffic_class, encap.hop_limit) = (meta.traffic_class, UNKNOWN_HOP_LIMIT);
+        if encap.is_ipv4() {
+            encap.ipv4_id = ipv4_id(&encap, frame.bytes, meta.segment);
+        }
+        self.capture.lock().write(self.interface, now, Direction::Inbound, &encap, frame.bytes);
     }
 }
 
@@ -142,19 +142,47 @@ impl Shared {
         interface: InterfaceId,
         now: Time,
         direction: Direction,
-        datagram: &Datagram<'_>,
-        comment: Option<&str>,
+        encap: &Encap,
+        transport: &[u8],
     ) {
-        let Some(headers) = Headers::of(datagram) else { return };
         if self.error.is_some() {
             return;
         }
+        self.headers.clear();
+        encap.write_headers(&mut self.headers, transport);
         let at_ns = now.plus_nanos(self.wall_offset_ns).nanos();
-        let info = PacketInfo { interface, at_ns, direction, comment };
-        match self.writer.packet(&info, headers.bytes(), datagram.payload) {
+        let info = PacketInfo { interface, at_ns, direction, comment: None };
+        match self.writer.packet(&info, &self.headers, transport) {
             Ok(()) => self.packets += 1,
             Err(error) => self.error = Some(error),
         }
+    }
+}
+
+/// The headers between two sockets. Hardware addresses are locally administered and end like the IP addresses.
+fn encap(source: (IpAddr, u16), destination: (IpAddr, u16)) -> Encap {
+    let mut encap = Encap::udp(source.0, destination.0, source.1, destination.1);
+    (encap.src_mac, encap.dst_mac) = (mac(encap.src), mac(encap.dst));
+    encap
+}
+
+fn mac(ip: IpAddr) -> [u8; 6] {
+    let [a, b, c, d] = match ip {
+        IpAddr::V4(ip) => ip.octets(),
+        IpAddr::V6(ip) => {
+            let [.., a, b, c, d] = ip.octets();
+            [a, b, c, d]
+        }
+    };
+    [0x02, 0x00, a, b, c, d]
+}
+
+/// The identification that the packet's ICRC was made with, `hint` if there is none.
+fn ipv4_id(encap: &Encap, transport: &[u8], hint: u16) -> u16 {
+    let Ok(packet) = Packet::parse(transport) else { return hint };
+    match encap.pseudo().verify(&packet, hint) {
+        IcrcCheck::GoodWithId(id) => id,
+        IcrcCheck::Good | IcrcCheck::Bad => hint,
     }
 }
 

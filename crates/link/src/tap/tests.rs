@@ -3,6 +3,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
 use pcap_file::pcapng::{Block, PcapNgReader};
 use userdma_mem::{FrameMeta, LinkCaps, LinkId, Route};
+use userdma_wire::Pseudo;
 
 use super::*;
 
@@ -89,9 +90,12 @@ fn a_received_packet_shows_the_id_that_its_icrc_needs_or_its_place() {
         traffic_class: 0,
         segment: 7,
     };
-    let frame = Frame { bytes: &[9; 20], meta };
-    tap.received(Time::ZERO, &frame, Some(0xbeef));
-    tap.received(Time::ZERO, &frame, None);
+    // A BTH (SEND ONLY, padding 0) and its ICRC, made for identification 0xbeef.
+    let mut bytes = [0; 16];
+    bytes[..4].copy_from_slice(&[0x04, 0, 0xff, 0xff]);
+    Pseudo::new(meta.remote, meta.local, meta.remote_port, meta.local_port).seal(&mut bytes, 0xbeef);
+    tap.received(Time::ZERO, &Frame { bytes: &bytes, meta });
+    tap.received(Time::ZERO, &Frame { bytes: &[9; 20], meta });
     let packets = packets(&capture, &written);
     assert_eq!(packets[0].data[18..20], [0xbe, 0xef]);
     assert_eq!(packets[1].data[18..20], [0, 7]);

@@ -77,8 +77,7 @@ mod tests {
             hop_limit: defaults.hop_limit,
         };
         change(&mut route);
-        let mut batch =
-            TxBatch::new(&LinkCaps { max_batch_bytes: 1000, max_batch_packets: 64, mtu: 1500 });
+        let mut batch = TxBatch::new(&LinkCaps { max_batch_bytes: 1000, max_batch_packets: 64, mtu: 1500 });
         for _ in 0..packets {
             batch.push(&route, 100).unwrap();
         }

@@ -87,7 +87,7 @@ pub(super) struct RecvArrays {
 struct RecvSlot {
     addr: SockAddr,
     control: Control,
-    addr_len: usize,
+    addr_len: libc::socklen_t,
     control_len: usize,
     len: usize,
     flags: i32,
@@ -98,7 +98,7 @@ struct RecvSlot {
 pub(super) struct Incoming<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) addr: SockAddr,
-    pub(super) addr_len: usize,
+    pub(super) addr_len: libc::socklen_t,
     pub(super) control: &'a Control,
     pub(super) control_len: usize,
     /// `MSG_TRUNC` and `MSG_CTRUNC` tell what was cut.
@@ -143,7 +143,7 @@ impl RecvArrays {
                 iovec.write(libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: RECV_BUFFER });
             let header = header.write(empty_header());
             header.msg_hdr.msg_name = (&raw mut slot.addr).cast();
-            header.msg_hdr.msg_namelen = size_of::<SockAddr>() as libc::socklen_t; // 32
+            header.msg_hdr.msg_namelen = SockAddr::CAPACITY_U32;
             header.msg_hdr.msg_iov = iovec;
             header.msg_hdr.msg_iovlen = 1;
             header.msg_hdr.msg_control = (&raw mut slot.control).cast();
@@ -167,8 +167,10 @@ impl RecvArrays {
         for (slot, header) in self.slots.iter_mut().zip(&headers).take(received.min(wanted)) {
             // SAFETY: the first `wanted` headers were written above, and by the kernel again.
             let header = unsafe { header.assume_init_ref() };
-            slot.addr_len = header.msg_hdr.msg_namelen as usize;
-            slot.control_len = header.msg_hdr.msg_controllen as usize;
+            slot.addr_len = header.msg_hdr.msg_namelen;
+            #[allow(clippy::unnecessary_cast, reason = "not a usize in every C library")]
+            let control_len = header.msg_hdr.msg_controllen as usize;
+            slot.control_len = control_len;
             slot.len = header.msg_len as usize;
             slot.flags = header.msg_hdr.msg_flags;
         }

@@ -24,13 +24,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use userdma_mem::{Frame, FrameMeta, LinkCaps, LinkId, Route, TxBatch};
 use userdma_verbs::Time;
+use userdma_wire::ROCE_V2_PORT;
 
 use crate::{FaultInjector, FaultStats, Faults, Tap, iface};
 pub use options::BufferSize;
-pub use recv::RecvReport;
 use recv::Receiver;
-pub use send::{SendReport, TooLong};
+pub use recv::RecvReport;
 use send::{Outcome, Sender};
+pub use send::{SendReport, TooLong};
 pub use socket::OpenError;
 use socket::Sockets;
 
@@ -61,7 +62,7 @@ pub struct UdpConfig {
 impl Default for UdpConfig {
     fn default() -> Self {
         Self {
-            port: ROCE_PORT,
+            port: ROCE_V2_PORT,
             recv_buffer: 4 << 20,
             send_buffer: 1 << 20,
             recv_messages: 4,
@@ -186,7 +187,7 @@ impl UdpLink {
     /// The way to a peer by transmit socket `socket` (taken modulo 8), with the link's usual traffic class and
     /// hop limit.
     pub fn route(&self, remote: IpAddr, remote_port: u16, socket: u8) -> Route {
-        let socket = socket % TX_SOCKETS as u8; // 8
+        let socket = socket % TX_SOCKETS_U8;
         Route {
             link: self.id,
             local: self.local,
@@ -257,7 +258,7 @@ impl UdpLink {
         let mut deliver = |bytes: &[u8], meta: FrameMeta| {
             let frame = Frame { bytes, meta };
             if let Some(tap) = tap {
-                tap.received(now, &frame, None);
+                tap.received(now, &frame);
             }
             packets += 1;
             sink(frame);
@@ -287,8 +288,8 @@ impl AsFd for UdpLink {
     }
 }
 
-/// The port that RoCE v2 packets are sent to.
-const ROCE_PORT: u16 = 4791;
+const TX_SOCKETS_U8: u8 = 8;
+const _: () = assert!(TX_SOCKETS_U8 as usize == TX_SOCKETS);
 /// Packets per batch that every kernel with segmentation takes; newer ones take 128.
 const MAX_BATCH_PACKETS: usize = 64;
 /// A batch with all its headers (Ethernet 14, VLAN tag 4, IP, UDP 8) must stay below 64 KiB. UDP itself would carry 65,507

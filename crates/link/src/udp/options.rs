@@ -266,9 +266,8 @@ pub(super) fn set_buffers(socket: &impl AsFd, role: Role, wanted: usize) -> io::
 /// Sets an option whose value is a number.
 pub(super) fn set(fd: BorrowedFd<'_>, level: i32, option: i32, value: i32) -> io::Result<()> {
     // SAFETY: the kernel reads the four bytes of `value`, which outlives the call.
-    let result = unsafe {
-        libc::setsockopt(fd.as_raw_fd(), level, option, (&raw const value).cast(), I32_LEN)
-    };
+    let result =
+        unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, (&raw const value).cast(), I32_LEN) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
@@ -285,8 +284,7 @@ pub(super) fn get(fd: BorrowedFd<'_>, level: i32, option: i32) -> io::Result<i32
 /// Packets that the socket dropped for want of room in its buffer since it was made, modulo 2^32.
 pub(super) fn drops(fd: BorrowedFd<'_>) -> io::Result<u32> {
     let mut info = [0u32; SK_MEMINFO_VARS];
-    // Nine numbers of four bytes.
-    let mut len = size_of_val(&info) as libc::socklen_t;
+    let mut len = SK_MEMINFO_LEN;
     // SAFETY: the kernel writes at most `len` bytes into `info`, and the length into `len`; both outlive the call.
     let result = unsafe {
         libc::getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, SO_MEMINFO, info.as_mut_ptr().cast(), &raw mut len)
@@ -298,6 +296,7 @@ const I32_LEN: libc::socklen_t = 4;
 const UDP_NO_CHECK6_RX: i32 = 102;
 const SO_MEMINFO: i32 = 55;
 const SK_MEMINFO_VARS: usize = 9;
+const SK_MEMINFO_LEN: libc::socklen_t = 9 * 4;
 const SK_MEMINFO_DROPS: usize = 8;
 
 #[cfg(test)]

@@ -210,7 +210,48 @@ fn send_twice<'a>(
 
 #[cfg(test)]
 mod tests {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use userdma_mem::LinkId;
+    use userdma_verbs::Time;
+
     use super::*;
+    use crate::UdpLink;
+    use crate::udp::options::set;
+
+    /// The kernel refuses to segment for a socket without checksums, as it does for a way out without checksum
+    /// offload.
+    #[test]
+    fn a_refusal_to_segment_ends_segmentation_and_the_packets_go_alone() {
+        let config = UdpConfig { port: 0, ..UdpConfig::default() };
+        let open = || UdpLink::open(LinkId(0), "127.0.0.1".parse().unwrap(), 0, &config).unwrap();
+        let (mut tx, mut rx) = (open(), open());
+        let route = tx.route(rx.local(), rx.port(), 6);
+        set(tx.sender.sockets[6].as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).unwrap();
+        let mut batches = [TxBatch::new(&tx.caps()), TxBatch::new(&tx.caps())];
+        for batch in &mut batches {
+            for index in 0..40 {
+                batch.push(&route, 100).unwrap().1.fill(index);
+            }
+        }
+        let report = tx.send(Time::ZERO, &mut batches);
+        assert!(report.caps_changed);
+        assert_eq!((report.taken, report.packets, report.bytes, report.dropped), (2, 80, 8000, 0));
+        assert_eq!(tx.caps().max_batch_packets, 1);
+        let mut first_bytes = Vec::new();
+        while first_bytes.len() < 80 {
+            let report = rx.recv(Time::ZERO, &mut |frame| first_bytes.push(frame.bytes[0]));
+            let mut fds = [PollFd::new(&rx, PollFlags::IN)];
+            let limit = Timespec { tv_sec: 10, tv_nsec: 0 };
+            assert!(report.messages > 0 || poll(&mut fds, Some(&limit)).unwrap() == 1);
+        }
+        assert!(first_bytes.iter().copied().eq((0..40).chain(0..40)));
+
+        batches[0].set_max_packets(1);
+        batches[0].push(&route, 100).unwrap();
+        assert_eq!(batches[0].push(&route, 100), None);
+        let report = tx.send(Time::ZERO, &mut batches);
+        assert_eq!((report.packets, report.calls, report.caps_changed), (1, 1, false));
+    }
 
     #[test]
     fn errors_mean_what_the_kernel_means_by_them() {

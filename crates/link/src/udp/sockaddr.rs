@@ -12,8 +12,10 @@ pub(super) struct SockAddr {
 impl SockAddr {
     /// Room for either kind: `sockaddr_in6` has 28 bytes.
     pub(super) const CAPACITY: usize = 32;
-    const V4_LEN: usize = size_of::<libc::sockaddr_in>();
-    const V6_LEN: usize = size_of::<libc::sockaddr_in6>();
+    /// The same as the kernel counts it.
+    pub(super) const CAPACITY_U32: libc::socklen_t = 32;
+    const V4_LEN: libc::socklen_t = 16;
+    const V6_LEN: libc::socklen_t = 28;
 
     /// No address, to be filled by the kernel.
     pub(super) const EMPTY: Self = Self { bytes: [0; Self::CAPACITY] };
@@ -22,25 +24,24 @@ impl SockAddr {
     pub(super) fn new(ip: IpAddr, port: u16, scope_id: u32) -> (Self, libc::socklen_t) {
         let mut addr = Self::EMPTY;
         addr.bytes[2..4].copy_from_slice(&port.to_be_bytes());
-        // Both lengths and both families are small constants.
         match ip {
             IpAddr::V4(ip) => {
                 addr.bytes[..2].copy_from_slice(&FAMILY_V4.to_ne_bytes());
                 addr.bytes[4..8].copy_from_slice(&ip.octets());
-                (addr, Self::V4_LEN as libc::socklen_t)
+                (addr, Self::V4_LEN)
             }
             IpAddr::V6(ip) => {
                 addr.bytes[..2].copy_from_slice(&FAMILY_V6.to_ne_bytes());
                 addr.bytes[8..24].copy_from_slice(&ip.octets());
                 addr.bytes[24..28].copy_from_slice(&scope_id.to_ne_bytes());
-                (addr, Self::V6_LEN as libc::socklen_t)
+                (addr, Self::V6_LEN)
             }
         }
     }
 
     /// Address and port, if the kernel wrote `len` bytes of an IPv4 or IPv6 address. An IPv4 address in IPv6 form
     /// becomes IPv4.
-    pub(super) fn decode(&self, len: usize) -> Option<(IpAddr, u16)> {
+    pub(super) fn decode(&self, len: libc::socklen_t) -> Option<(IpAddr, u16)> {
         let b = &self.bytes;
         let port = u16::from_be_bytes([b[2], b[3]]);
         let family = u16::from_ne_bytes([b[0], b[1]]);
@@ -55,9 +56,16 @@ impl SockAddr {
     }
 }
 
-/// The families fit: a `sa_family_t` has 16 bits on Linux.
-const FAMILY_V4: libc::sa_family_t = libc::AF_INET as libc::sa_family_t;
-const FAMILY_V6: libc::sa_family_t = libc::AF_INET6 as libc::sa_family_t;
+/// `AF_INET` and `AF_INET6` as wide as they are here.
+const FAMILY_V4: libc::sa_family_t = 2;
+const FAMILY_V6: libc::sa_family_t = 10;
+
+const _: () = {
+    assert!(FAMILY_V4 as i32 == libc::AF_INET && FAMILY_V6 as i32 == libc::AF_INET6);
+    assert!(SockAddr::V4_LEN as usize == size_of::<libc::sockaddr_in>());
+    assert!(SockAddr::V6_LEN as usize == size_of::<libc::sockaddr_in6>());
+    assert!(SockAddr::CAPACITY_U32 as usize == size_of::<SockAddr>());
+};
 
 #[cfg(test)]
 mod tests {
@@ -79,7 +87,7 @@ mod tests {
             let scope_id = if let SocketAddr::V6(v6) = addr { v6.scope_id() } else { 0 };
             let (ours, len) = SockAddr::new(addr.ip(), addr.port(), scope_id);
             assert_eq!(ours.bytes[..len as usize], theirs(addr));
-            assert_eq!(ours.decode(len as usize), Some((addr.ip(), addr.port())));
+            assert_eq!(ours.decode(len), Some((addr.ip(), addr.port())));
         }
     }
 

@@ -165,9 +165,9 @@ impl PortSearch {
             IpAddr::V4(ip) => ip.octets().to_vec(),
             IpAddr::V6(ip) => ip.octets().to_vec(),
         };
-        let hash = octets.iter().fold(std::process::id(), |hash, &byte| {
-            (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
-        });
+        let hash = octets
+            .iter()
+            .fold(std::process::id(), |hash, &byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
         // 14 bits, the width of the range.
         let offset = u16::try_from(hash >> 8 & 0x3fff).unwrap_or(0);
         Self { next: SOURCE_PORTS.start() + offset, tries: 0 }
