@@ -1,47 +1,144 @@
-//! The agent inside the process.
+//! The agent inside the process: it claims the device's own addresses and serves nobody else.
 
+use std::io;
 use std::net::IpAddr;
 
-use userdma_link::Link;
+use userdma_link::{OpenError, UdpConfig, UdpLink, interface_of};
+use userdma_mem::LinkId;
+
+use crate::devices::device_name;
 
 /// What to claim.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ClaimConfig {
-    /// Our addresses; at least one.
+    /// Our addresses, in the order of the GID table; at least one.
     pub addresses: Vec<IpAddr>,
-    /// The UDP port: 4791 unless private.
-    pub port: u16,
+    /// How each link is set up: the port is 4791 unless private.
+    pub udp: UdpConfig,
 }
 
-/// Why addresses were not claimed.
+/// Why addresses were not claimed. None of them is.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClaimError {
     /// No address was given.
-    #[error("a device needs at least one address")]
+    #[error("a device needs an address of this machine")]
     NoAddress,
-    /// The address is not one of this machine.
-    #[error("{0} is not an address of this machine")]
-    NotLocal(IpAddr),
+    /// More addresses than a device has links.
+    #[error("{given} addresses, a device has at most {max}")]
+    TooMany {
+        /// Addresses given.
+        given: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// The same address twice.
+    #[error("{0} is given twice")]
+    Twice(IpAddr),
+    /// A link-local address: peers could not answer without knowing the interface.
+    #[error("{0} is link-local, a device needs an address that peers can route to")]
+    LinkLocal(IpAddr),
+    /// The address could not be had: the reason names it.
+    #[error(transparent)]
+    Link(#[from] OpenError),
+    /// The kernel did not list its interfaces.
+    #[error("list of interfaces: {0}")]
+    Interfaces(io::Error),
 }
-
-/// An agent that serves its own process.
-#[derive(Debug)]
-pub struct Embedded {}
 
 /// What an agent hands out.
 #[derive(Debug)]
 pub struct Claimed {
-    /// The upper ten bits of the device's QPNs.
+    /// The upper ten bits of the device's QPNs: 1, since every address is a host of its own.
     pub slot: u16,
-    /// Links, open.
-    pub links: Vec<Link>,
+    /// The name of the device: that of the first address's interface.
+    pub name: String,
+    /// A link for each address, in their order; open.
+    pub links: Vec<UdpLink>,
 }
 
+/// An agent that serves its own process.
+#[derive(Debug)]
+pub struct Embedded;
+
 impl Embedded {
-    /// Claims addresses of this machine.
+    /// Addresses of a device at most.
+    pub const MAX_ADDRESSES: usize = 32;
+
+    /// Claims addresses of this machine: opens a link on each.
+    ///
+    /// # Errors
+    /// An address that another process has, or that this machine has not, is named. Nothing stays claimed.
     pub fn claim(config: &ClaimConfig) -> Result<Claimed, ClaimError> {
-        let _ = config;
-        todo!()
+        let addresses: Vec<IpAddr> = config.addresses.iter().map(IpAddr::to_canonical).collect();
+        let first = *addresses.first().ok_or(ClaimError::NoAddress)?;
+        if addresses.len() > Self::MAX_ADDRESSES {
+            return Err(ClaimError::TooMany { given: addresses.len(), max: Self::MAX_ADDRESSES });
+        }
+        for (i, ip) in addresses.iter().enumerate() {
+            check_address(*ip, &addresses[..i])?;
+        }
+        let links = (0u8..).zip(&addresses).map(|(id, ip)| UdpLink::open(LinkId(id), *ip, 0, &config.udp));
+        let links = links.collect::<Result<Vec<_>, _>>()?;
+        let interface = interface_of(first, 0).map_err(ClaimError::Interfaces)?;
+        let name = device_name(interface.as_ref().map_or("unknown", |i| &i.name));
+        Ok(Claimed { slot: SLOT, name, links })
+    }
+}
+
+fn check_address(ip: IpAddr, before: &[IpAddr]) -> Result<(), ClaimError> {
+    let link_local = match ip {
+        IpAddr::V4(_) => false, // It has no scope, so a route may lead there.
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    };
+    if link_local {
+        return Err(ClaimError::LinkLocal(ip));
+    }
+    if before.contains(&ip) {
+        return Err(ClaimError::Twice(ip));
+    }
+    Ok(())
+}
+
+/// The slot of a process that is alone on its address. Slot 0 is the agent's, for QPN 0 and 1.
+const SLOT: u16 = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim(addresses: &[&str]) -> Result<Claimed, ClaimError> {
+        let addresses = addresses.iter().map(|a| a.parse().unwrap()).collect();
+        Embedded::claim(&ClaimConfig { addresses, udp: UdpConfig::default() })
+    }
+
+    #[test]
+    fn an_address_is_claimed_once_and_free_again_afterwards() {
+        let claimed = claim(&["127.0.11.2"]).unwrap();
+        assert_eq!((claimed.slot, claimed.name.as_str(), claimed.links.len()), (1, "roce_lo", 1));
+        assert_eq!(claimed.links[0].port(), 4791);
+        let error = claim(&["127.0.11.2"]).unwrap_err().to_string();
+        assert!(error.contains("127.0.11.2") && error.contains("taken"), "{error}");
+        claim(&["127.0.11.3"]).unwrap();
+        drop(claimed);
+        claim(&["127.0.11.2"]).unwrap();
+    }
+
+    #[test]
+    fn one_taken_address_of_two_claims_neither() {
+        let first = claim(&["127.0.11.5"]).unwrap();
+        claim(&["127.0.11.4", "127.0.11.5"]).unwrap_err();
+        drop(first);
+        claim(&["127.0.11.4", "127.0.11.5"]).unwrap();
+    }
+
+    #[test]
+    fn bad_addresses_are_named() {
+        let error = |addresses: &[&str]| claim(addresses).unwrap_err().to_string();
+        assert_eq!(error(&[]), "a device needs an address of this machine");
+        assert_eq!(error(&["127.0.11.6", "::ffff:127.0.11.6"]), "127.0.11.6 is given twice");
+        assert!(error(&["fe80::1"]).starts_with("fe80::1 is link-local"));
+        assert!(error(&["192.0.2.7"]).starts_with("192.0.2.7 is not an address of this machine"));
+        assert!(error(&["0.0.0.0"]).starts_with("0.0.0.0 does not name one host"));
     }
 }
