@@ -1,0 +1,288 @@
+//! Two hosts and the network between them, stepped from event to event on a virtual clock.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use userdma_mem::{Frame, LinkCaps};
+use userdma_verbs::{
+    AccessFlags, AckTimeout, AhAttr, GlobalRoute, Mtu, Psn, QpAttr, QpAttrMask as M, QpCap, QpInitAttr,
+    QpState, QpType, Qpn, RnrTimer, Time,
+};
+
+use crate::{Direction, Faults, Host, Network, QpEnd};
+
+/// Two hosts, 0 and 1.
+#[derive(Debug)]
+pub struct Pair {
+    /// The hosts.
+    pub hosts: [Host; 2],
+    /// The network.
+    pub net: Network,
+    now: Time,
+}
+
+/// How a pair is made.
+#[derive(Clone, Copy, Debug)]
+pub struct PairOptions {
+    /// What everything random is drawn from.
+    pub seed: u64,
+    /// IPv6 addresses instead of IPv4.
+    pub ipv6: bool,
+    /// How long a packet takes.
+    pub latency: Duration,
+    /// What goes wrong.
+    pub faults: Faults,
+    /// What the links can do.
+    pub link: LinkCaps,
+    /// How long an owed acknowledgement may wait.
+    pub ack_delay: Duration,
+}
+
+impl Default for PairOptions {
+    /// A perfect IPv4 network, 5 µs, batches of 64 packets.
+    fn default() -> Self {
+        Self {
+            seed: 1,
+            ipv6: false,
+            latency: Duration::from_micros(5),
+            faults: Faults::NONE,
+            link: LinkCaps { max_batch_bytes: 65_507, max_batch_packets: 64, mtu: 65_536 },
+            ack_delay: Duration::from_micros(10),
+        }
+    }
+}
+
+/// How a connection is made; both sides alike except for their first PSNs.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectOptions {
+    /// Sizes of the queues.
+    pub cap: QpCap,
+    /// Every send completes.
+    pub sq_sig_all: bool,
+    /// Entries of each completion queue.
+    pub cqe: u32,
+    /// Path MTU.
+    pub mtu: Mtu,
+    /// First PSN of each side.
+    pub psn: [Psn; 2],
+    /// What peers may do.
+    pub access: AccessFlags,
+    /// READs and atomics outstanding.
+    pub rd_atomic: u8,
+    /// Local ACK timeout.
+    pub timeout: AckTimeout,
+    /// Resends.
+    pub retry_cnt: u8,
+    /// Resends after RNR.
+    pub rnr_retry: u8,
+    /// What an RNR NAK asks for.
+    pub min_rnr_timer: RnrTimer,
+}
+
+impl Default for ConnectOptions {
+    /// 64 requests of 4 elements a queue, MTU 1024, every right, a timeout of 1 ms, 7 retries, RNR for ever.
+    fn default() -> Self {
+        Self {
+            cap: QpCap {
+                max_send_wr: 64,
+                max_recv_wr: 64,
+                max_send_sge: 4,
+                max_recv_sge: 4,
+                max_inline_data: 256,
+            },
+            sq_sig_all: false,
+            cqe: 256,
+            mtu: Mtu::Mtu1024,
+            psn: [Psn::new(100), Psn::new(0xff_fff0)],
+            access: AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ | AccessFlags::REMOTE_ATOMIC,
+            rd_atomic: 4,
+            timeout: AckTimeout::new(8).expect("below 32"),
+            retry_cnt: 7,
+            rnr_retry: 7,
+            min_rnr_timer: RnrTimer::new(5).expect("below 32"),
+        }
+    }
+}
+
+impl Pair {
+    /// Two hosts without connections.
+    pub fn new(options: &PairOptions) -> Self {
+        let delay = u64::try_from(options.ack_delay.as_nanos()).unwrap_or(u64::MAX);
+        let host = |index: u16| {
+            let address = address(options.ipv6, index);
+            Host::new(address, index + 1, options.seed ^ u64::from(index), options.link, delay)
+        };
+        Self {
+            hosts: [host(0), host(1)],
+            net: Network::new(options.seed, options.latency, options.faults),
+            now: Time::from_nanos(1_000_000),
+        }
+    }
+
+    /// The time.
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// A reliable connection in RTS on both sides, each with its own completion queues.
+    pub fn connect(&mut self, options: &ConnectOptions) -> [QpEnd; 2] {
+        let ends = [self.create(0, options), self.create(1, options)];
+        for side in [0, 1] {
+            for (state, mask) in [(QpState::Init, INIT), (QpState::Rtr, RTR), (QpState::Rts, RTS)] {
+                let attr = self.attr(side, ends[1 - side].qp.qpn(), options, state);
+                self.modify(side, ends[side].qp.qpn(), &attr, mask);
+            }
+        }
+        ends
+    }
+
+    /// A queue pair in RESET with completion queues of its own.
+    pub fn create(&mut self, side: usize, options: &ConnectOptions) -> QpEnd {
+        let host = &mut self.hosts[side];
+        let send_cq = host.shard.create_cq(options.cqe, None).expect("a completion queue");
+        let recv_cq = host.shard.create_cq(options.cqe, None).expect("a completion queue");
+        let init = QpInitAttr { qp_type: QpType::Rc, cap: options.cap, sq_sig_all: options.sq_sig_all };
+        let qp =
+            host.shard.create_qp(host.pd, &init, send_cq.number(), recv_cq.number()).expect("a queue pair");
+        QpEnd { qp, send_cq, recv_cq }
+    }
+
+    /// The attributes with which `side` goes to `state` as part of a connection to the peer's QP `dest`.
+    pub fn attr(&self, side: usize, dest: Qpn, options: &ConnectOptions, state: QpState) -> QpAttr {
+        let grh = GlobalRoute { dgid: self.hosts[1 - side].address.into(), ..GlobalRoute::default() };
+        QpAttr {
+            qp_state: state,
+            path_mtu: options.mtu,
+            rq_psn: options.psn[1 - side],
+            sq_psn: options.psn[side],
+            dest_qp_num: dest,
+            qp_access_flags: options.access,
+            ah_attr: AhAttr { grh, sl: 0, port_num: 1 },
+            max_rd_atomic: options.rd_atomic,
+            max_dest_rd_atomic: options.rd_atomic,
+            min_rnr_timer: options.min_rnr_timer,
+            timeout: options.timeout,
+            retry_cnt: options.retry_cnt,
+            rnr_retry: options.rnr_retry,
+            ..QpAttr::default()
+        }
+    }
+
+    /// Modifies a queue pair; panics if it is refused.
+    pub fn modify(&mut self, side: usize, qpn: Qpn, attr: &QpAttr, mask: M) {
+        let result = self.hosts[side].shard.modify_qp(self.now, qpn, attr, mask);
+        result.unwrap_or_else(|error| panic!("modify of {qpn} to {:?}: {error}", attr.qp_state));
+    }
+
+    /// Takes a queue pair to ERR, so that everything posted is flushed.
+    pub fn fail(&mut self, side: usize, qpn: Qpn) {
+        let attr = QpAttr { qp_state: QpState::Err, ..QpAttr::default() };
+        self.modify(side, qpn, &attr, M::STATE);
+    }
+
+    /// Lets both devices do what can be done now, then goes to the next point in time at which something happens, and
+    /// delivers what arrives there. False if nothing is going to happen.
+    pub fn step(&mut self) -> bool {
+        self.progress();
+        let Some(next) = self.next() else { return false };
+        self.now = self.now.max(next);
+        self.deliver();
+        true
+    }
+
+    /// Steps until nothing is going to happen.
+    ///
+    /// # Panics
+    /// After [`Pair::MAX_STEPS`] steps: something goes on for ever.
+    pub fn drive(&mut self) {
+        for _ in 0..Self::MAX_STEPS {
+            if !self.step() {
+                return;
+            }
+        }
+        let trace = self.net.take_trace();
+        panic!("no end after {} steps; {:?}\n{}", Self::MAX_STEPS, self.net, trace.join("\n"));
+    }
+
+    /// Steps of [`Pair::drive`] at most.
+    pub const MAX_STEPS: usize = 2_000_000;
+
+    /// Does everything that happens up to `time`, which becomes the time.
+    pub fn drive_until(&mut self, time: Time) {
+        self.progress();
+        while self.next().is_some_and(|next| next <= time) {
+            self.step();
+            self.progress();
+        }
+        self.now = self.now.max(time);
+    }
+
+    /// As [`Pair::drive_until`], from now on for this long.
+    pub fn drive_for(&mut self, duration: Duration) {
+        self.drive_until(self.now + duration);
+    }
+
+    /// When something happens next.
+    pub fn next(&self) -> Option<Time> {
+        let timeouts = self.hosts.iter().filter_map(|host| host.shard.poll_timeout());
+        timeouts.chain(self.net.next()).min()
+    }
+
+    /// Lets owed acknowledgements of a host leave, as a host does with a post or an empty poll.
+    pub fn release_acks(&mut self, side: usize) {
+        self.hosts[side].shard.release_acks();
+    }
+
+    /// Doorbells, timeouts that are due, and everything that wants to be sent.
+    pub fn progress(&mut self) {
+        for side in [0, 1] {
+            let host = &mut self.hosts[side];
+            if host.is_rung() {
+                host.shard.handle_doorbells(self.now);
+            }
+            if host.shard.poll_timeout().is_some_and(|at| at <= self.now) {
+                host.shard.handle_timeout(self.now);
+            }
+            let direction = Direction { from: side, to: 1 - side };
+            while host.poll_transmit(self.now) {
+                self.net.send(self.now, direction, &host.batch);
+            }
+            host.collect();
+        }
+    }
+
+    fn deliver(&mut self) {
+        while let Some(transit) = self.net.pop_due(self.now) {
+            let host = &mut self.hosts[transit.direction.to];
+            host.shard.handle_frame(self.now, Frame { bytes: &transit.bytes, meta: transit.meta });
+            host.collect();
+        }
+    }
+}
+
+fn address(ipv6: bool, index: u16) -> IpAddr {
+    if ipv6 {
+        Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, index + 1).into()
+    } else {
+        // Two hosts.
+        Ipv4Addr::new(10, 0, 0, if index == 0 { 1 } else { 2 }).into()
+    }
+}
+
+/// What RESET to INIT takes.
+const INIT: M = M::STATE.union(M::PKEY_INDEX).union(M::PORT).union(M::ACCESS_FLAGS);
+/// What INIT to RTR takes.
+const RTR: M = M::STATE
+    .union(M::AV)
+    .union(M::PATH_MTU)
+    .union(M::DEST_QPN)
+    .union(M::RQ_PSN)
+    .union(M::MAX_DEST_RD_ATOMIC)
+    .union(M::MIN_RNR_TIMER);
+/// What RTR to RTS takes.
+const RTS: M = M::STATE
+    .union(M::TIMEOUT)
+    .union(M::RETRY_CNT)
+    .union(M::RNR_RETRY)
+    .union(M::SQ_PSN)
+    .union(M::MAX_QP_RD_ATOMIC);
