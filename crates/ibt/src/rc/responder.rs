@@ -1,6 +1,6 @@
 //! The responder: judges the peer's requests, checks them in the order of the standard, executes them.
 //!
-//! The sequence of checks is that of the kernel's `rxe_resp.c`: PSN, sequence of opcodes, operation allowed, receive
+//! The checks come in the sequence of the kernel's `rxe_resp.c rxe_receiver()`: PSN, sequence of opcodes, operation allowed, receive
 //! and READ resources, length, key; then the request is executed. A check that fails yields the NAK that it earns.
 
 use std::collections::VecDeque;

@@ -1,5 +1,7 @@
 //! One machine, packets in and packets out. Time is a number.
 
+#![allow(clippy::cast_possible_truncation, reason = "test patterns are numbers cut to bytes")]
+
 mod errors;
 mod requester;
 mod responder;

@@ -1,6 +1,6 @@
 //! What the responder does with requests, and what it answers.
 
-use userdma_verbs::{RKey, WcFlags, WcOpcode};
+use userdma_verbs::{WcFlags, WcOpcode};
 use userdma_wire::Opcode;
 
 use super::*;
@@ -183,7 +183,7 @@ fn without_a_receive_the_peer_is_told_once_to_wait() {
 fn send_with_invalidate_ends_a_window_and_says_so() {
     let mut b = Side::new();
     let mw = b.mrs.alloc_mw(PdId(1)).unwrap();
-    let rkey = RKey::new(mw.get() & 0xffff_ff00 | (mw.get() + 1 & 0xff));
+    let rkey = mw.with_variant(mw.get().to_le_bytes()[0].wrapping_add(1));
     let bind = userdma_verbs::BindMw {
         mw,
         rkey,
