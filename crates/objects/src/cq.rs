@@ -52,7 +52,7 @@ struct Ring {
     slots: Vec<Wc>,
     /// The slot of the oldest completion.
     head: usize,
-    len: usize,
+    len: u32,
     armed: Option<Arm>,
 }
 
@@ -101,7 +101,7 @@ impl Cq {
         if self.overflowed.load(Ordering::Relaxed) {
             return Pushed::Lost;
         }
-        if ring.len == self.capacity as usize {
+        if ring.len == self.capacity {
             self.overflowed.store(true, Ordering::Release);
             return Pushed::Overflow;
         }
@@ -158,15 +158,14 @@ impl Cq {
     }
 
     fn publish(&self, ring: &Ring) {
-        // Never more than the capacity, which is a u32.
-        self.count.store(ring.len as u32, Ordering::Release);
+        self.count.store(ring.len, Ordering::Release);
     }
 }
 
 impl Ring {
     /// Adds a completion; the ring is not full.
     fn append(&mut self, wc: Wc, capacity: usize) {
-        let tail = wrap(self.head + self.len, capacity);
+        let tail = wrap(self.head + self.len as usize, capacity);
         match self.slots.get_mut(tail) {
             Some(slot) => *slot = wc,
             // The first time round: the tail is the next slot that does not exist yet.
@@ -176,13 +175,13 @@ impl Ring {
     }
 
     fn take(&mut self, out: &mut [Wc], capacity: usize) -> usize {
-        let taken = out.len().min(self.len);
-        for wc in &mut out[..taken] {
+        let before = self.len;
+        for wc in out.iter_mut().take(before as usize) {
             *wc = self.slots[self.head];
             self.head = wrap(self.head + 1, capacity);
+            self.len -= 1;
         }
-        self.len -= taken;
-        taken
+        (before - self.len) as usize
     }
 }
 

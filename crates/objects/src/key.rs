@@ -62,15 +62,8 @@ impl Slots {
 
     /// Puts `entry` into a slot; its key, or `None` if all slots are taken.
     pub(crate) fn insert(&mut self, entry: Entry) -> Option<u32> {
-        let grown = u32::try_from(self.slots.len()).ok().filter(|&len| len < CAPACITY);
-        let index = match grown {
-            Some(len) if self.free.len() < FREE_RESERVE => {
-                let generation = self.random.next_u32() & GENERATION_MASK;
-                self.slots.push(Slot { key: 0, generation, entry: Entry::Free });
-                len
-            }
-            Some(_) | None => self.free.pop_front()?,
-        };
+        let grows = self.len() < CAPACITY && self.free.len() < FREE_RESERVE;
+        let index = if grows { self.grow() } else { self.free.pop_front()? };
         let scrambled = self.scramble.forth(index);
         let slot = &mut self.slots[index as usize];
         loop {
@@ -83,6 +76,14 @@ impl Slots {
         }
         slot.entry = entry;
         Some(slot.key)
+    }
+
+    /// Makes a slot that was not there before; its index.
+    fn grow(&mut self) -> u32 {
+        let index = self.len();
+        let generation = self.random.next_u32() & GENERATION_MASK;
+        self.slots.push(Slot { key: 0, generation, entry: Entry::Free });
+        index
     }
 
     /// Frees the slot `index` and returns what was in it.
@@ -124,8 +125,8 @@ impl Slots {
 
     /// Number of slots, used or free.
     pub(crate) fn len(&self) -> u32 {
-        // Never more than CAPACITY, which is a u32.
-        self.slots.len() as u32
+        // Never more than CAPACITY.
+        u32::try_from(self.slots.len()).unwrap_or(CAPACITY)
     }
 
     /// Bytes of memory that the slots take.
@@ -185,8 +186,8 @@ impl SplitMix64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        // The upper half of 64 bits fits.
-        ((z ^ z >> 31) >> 32) as u32
+        let [.., a, b, c, d] = (z ^ z >> 31).to_le_bytes();
+        u32::from_le_bytes([a, b, c, d])
     }
 }
 

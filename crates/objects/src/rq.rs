@@ -7,7 +7,7 @@ use userdma_verbs::{RecvWr, Sge};
 /// All its memory is set aside when it is made and touched when it is first used.
 #[derive(Debug)]
 pub struct RecvQueue {
-    capacity: usize,
+    capacity: u32,
     max_sge: usize,
     /// Grows to the capacity as slots are used for the first time, in memory set aside before.
     entries: Vec<Entry>,
@@ -15,7 +15,7 @@ pub struct RecvQueue {
     sges: Vec<Sge>,
     /// The slot of the oldest element.
     head: usize,
-    len: usize,
+    len: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -27,12 +27,12 @@ struct Entry {
 impl RecvQueue {
     /// A queue of `capacity` receives with lists of up to `max_sge` elements.
     pub fn new(capacity: u32, max_sge: u32) -> Self {
-        let (capacity, max_sge) = (capacity as usize, max_sge as usize);
+        let (slots, max_sge) = (capacity as usize, max_sge as usize);
         Self {
             capacity,
             max_sge,
-            entries: Vec::with_capacity(capacity),
-            sges: Vec::with_capacity(capacity * max_sge),
+            entries: Vec::with_capacity(slots),
+            sges: Vec::with_capacity(slots * max_sge),
             head: 0,
             len: 0,
         }
@@ -40,8 +40,7 @@ impl RecvQueue {
 
     /// Number of elements.
     pub fn len(&self) -> u32 {
-        // Never more than the capacity, which was a u32.
-        self.len as u32
+        self.len
     }
 
     /// Whether there are none.
@@ -56,7 +55,7 @@ impl RecvQueue {
         if self.len == self.capacity || num_sge > self.max_sge {
             return false;
         }
-        let slot = self.wrap(self.head + self.len);
+        let slot = self.wrap(self.head + self.len as usize);
         let entry = Entry { wr_id: wr.wr_id, num_sge };
         match self.entries.get_mut(slot) {
             Some(there) => *there = entry,
@@ -86,7 +85,7 @@ impl RecvQueue {
 
     /// Forgets everything.
     pub fn clear(&mut self) {
-        self.head = self.wrap(self.head + self.len);
+        self.head = self.wrap(self.head + self.len as usize);
         self.len = 0;
     }
 
@@ -97,7 +96,8 @@ impl RecvQueue {
 
     /// `slot`, at most twice the capacity, in the ring.
     fn wrap(&self, slot: usize) -> usize {
-        if slot >= self.capacity { slot - self.capacity } else { slot }
+        let slots = self.capacity as usize;
+        if slot >= slots { slot - slots } else { slot }
     }
 }
 

@@ -48,8 +48,8 @@ impl SgCursor {
         Self { index: sgl.len(), offset: 0 }
     }
 
-    /// The next bytes of the list, at most `limit` of them: the element's index and the piece of it. Moves past
-    /// elements that are used up or empty, not past the piece.
+    /// The next bytes of the list, at most `limit` of them, all in one element. Moves past elements that are used
+    /// up or empty, not past the piece.
     fn piece(&mut self, sgl: &[Sge], limit: usize) -> Result<Sge, SglError> {
         loop {
             let sge = sgl.get(self.index).ok_or(SglError::TooShort)?;

@@ -69,8 +69,9 @@ impl WqeRing {
 
     /// Number of elements.
     pub fn len(&self) -> u32 {
-        // Never more than the capacity, which is a u32.
-        (self.tail - self.head) as u32
+        #[expect(clippy::cast_possible_truncation, reason = "never more than the capacity, which is a u32")]
+        let len = (self.tail - self.head) as u32;
+        len
     }
 
     /// Whether there are none.
@@ -167,8 +168,9 @@ impl WqeRing {
     }
 
     fn slot(&self, number: u64) -> usize {
-        // The mask is less than 2^32.
-        (number & self.mask) as usize
+        #[expect(clippy::cast_possible_truncation, reason = "the mask is less than 2^32")]
+        let slot = (number & self.mask) as usize;
+        slot
     }
 }
 

@@ -169,7 +169,7 @@ fn memory_is_set_aside_when_the_queue_is_made() {
 }
 
 /// Completions of each producer in a test with threads.
-const EACH: u64 = 20_000;
+const EACH: u64 = 5_000;
 
 #[test]
 fn every_completion_is_polled_once_and_in_order_by_many_threads() {
@@ -210,7 +210,7 @@ fn every_completion_is_polled_once_and_in_order_by_many_threads() {
 /// With the lock held nobody is half way: the hint and the ring agree.
 fn left_is_lower(cq: &Cq) -> bool {
     let ring = lock(&cq.ring);
-    ring.len == cq.count.load(Ordering::Relaxed) as usize
+    ring.len == cq.count.load(Ordering::Relaxed)
 }
 
 fn poll_until_done(cq: &Cq, left: &AtomicU64) -> Vec<u64> {

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use super::*;
 
 const BUFFERS: usize = 3;
+/// Bytes of each.
 const BUFFER_LEN: u64 = 64;
 
 /// A region or window as the model knows it.
@@ -310,7 +311,7 @@ proptest! {
 
     #[test]
     fn a_table_does_what_the_naive_model_does(seed in any::<u64>(), ops in prop::collection::vec(op(), 1..120)) {
-        let buffers = (0..BUFFERS).map(|_| region(BUFFER_LEN as usize)).collect();
+        let buffers = (0..BUFFERS).map(|_| region(64)).collect();
         let mut pair = Pair { buffers, table: MrTable::new(seed), model: Model::default(), given: Vec::new() };
         for op in &ops {
             pair.step(op)?;
