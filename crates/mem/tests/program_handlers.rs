@@ -200,12 +200,12 @@ in_a_process!(
         install_fault_handler().unwrap();
         // SAFETY: a plain call.
         assert_eq!(unsafe { libc::raise(SIGSEGV) }, 0);
-        println!("ignored");
+        println!("lives on");
         assert_our_copies_fault_and_live();
         touch_guarded_page();
     },
     |output| {
-        assert!(text(output).contains("ignored"));
+        assert!(text(output).contains("lives on"), "{}", text(output));
         assert_killed_by(output, SIGSEGV);
     }
 );
@@ -397,6 +397,38 @@ in_a_process!(
         install_fault_handler().unwrap();
         touch_guarded_page();
         assert_eq!(CALLS.load(Ordering::Relaxed), 1);
+    },
+    assert_success
+);
+
+in_a_process!(
+    a_handler_that_comes_in_while_we_install_is_not_lost,
+    {
+        let start = std::sync::Barrier::new(2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..3000 {
+                    start.wait();
+                    install_fault_handler().unwrap();
+                    start.wait();
+                }
+            });
+            for round in 0..3000 {
+                // What is in front is the program's, so that there is something to install.
+                sigaction(SIGSEGV, address_of(leaves), libc::SA_SIGINFO, &[]);
+                start.wait();
+                // A different instant in each round.
+                (0..round % 100).for_each(|_| std::hint::spin_loop());
+                sigaction(SIGSEGV, address_of(collector), libc::SA_SIGINFO, &[]);
+                start.wait();
+                install_fault_handler().unwrap();
+                let page = touch_guarded_page();
+                // SAFETY: the page of `touch_guarded_page`, which nobody uses.
+                unsafe { libc::munmap(page as *mut c_void, common::page()) };
+            }
+        });
+        assert_eq!(CALLS.load(Ordering::Relaxed), 3000);
+        assert_our_copies_fault_and_live();
     },
     assert_success
 );

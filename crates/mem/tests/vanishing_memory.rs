@@ -116,18 +116,19 @@ fn the_other_side_of_a_copy_may_vanish_as_well() {
 fn a_probe_leaves_contents_alone_while_others_write() {
     let mapping = Mapping::anonymous(1, PROT_READ | PROT_WRITE);
     let region = mapping.region();
-    let rounds = 20_000;
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            while !done.load(Ordering::Relaxed) {
+            for _ in 0..50_000 {
                 region.probe(true).unwrap();
             }
+            done.store(true, Ordering::Relaxed);
         });
-        for round in 0..rounds {
+        let mut round = 0;
+        while !done.load(Ordering::Relaxed) {
             assert_eq!(region.fetch_add(0, 1), Ok(round));
+            round += 1;
         }
-        done.store(true, Ordering::Relaxed);
     });
 }
 
