@@ -1,4 +1,4 @@
-//! Memory that cannot be written is registered for reading, and for nothing else.
+//! Memory that is not all there: what cannot be written is registered for reading, and for nothing else.
 
 use userdma_mem::Region;
 use userdma_objects::{MrTable, PdId};
@@ -11,7 +11,7 @@ const PD: PdId = PdId(1);
 
 fn region(base: *const u8, len: usize) -> Region {
     // SAFETY: `base` is the constant above, which nobody writes (it cannot be written, which is what the tests
-    // show), or a page that no allocation can be part of.
+    // show), or the range is one that no allocation can be part of.
     unsafe { Region::from_raw(base.cast_mut(), len) }
 }
 
@@ -46,4 +46,13 @@ fn memory_that_is_not_there_is_refused() {
     let mut mrs = MrTable::new(1);
     let result = mrs.register(PD, region(std::ptr::without_provenance(64), 8), 0, AccessFlags::empty());
     assert_eq!(result, Err(RegMrError::NotAccessible { addr: 64, write: false }));
+}
+
+#[test]
+fn a_range_that_is_longer_than_memory_is_refused_unseen() {
+    let mut mrs = MrTable::new(1);
+    for (addr, len) in [(usize::MAX - 3, 5), (4096, usize::MAX), (4096, 1 << 48)] {
+        let result = mrs.register(PD, region(std::ptr::without_provenance(addr), len), 0, AccessFlags::empty());
+        assert_eq!(result, Err(RegMrError::Range { addr: addr as u64, length: len as u64 }));
+    }
 }
