@@ -1,0 +1,211 @@
+//! The command line.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// RDMA over Converged Ethernet without RDMA hardware.
+///
+/// RDMA lets one program read and write the memory of another, on the same machine or across a network, without that
+/// program's help. Usually a special network card does it; userdma does it in software, on any Linux interface and
+/// without privileges. Its packets are real RoCE v2: a Linux kernel (module rdma_rxe) or an RDMA card understands them.
+///
+/// Without a command it runs the demo: two processes, real packets, everything explained and checked.
+#[derive(Debug, Parser)]
+#[command(name = "userdma", version, propagate_version = true, max_term_width = 100)]
+pub struct Cli {
+    /// What to do; `demo` if it is left out.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Show RDMA at work between two processes of this machine, step by step, and measure it
+    Demo(DemoArgs),
+    /// List the devices of this machine, and what could be set up better
+    Devices(DevicesArgs),
+    /// Decode a capture file (pcap or pcapng) with RoCE v2 packets
+    Capture(CaptureArgs),
+    /// Measure against raw sockets of the same run
+    Bench(BenchArgs),
+    /// The demo's second process; started by the demo.
+    #[command(hide = true)]
+    DemoPeer(PeerArgs),
+}
+
+/// Show RDMA at work between two processes of this machine, step by step, and measure it.
+///
+/// The demo starts a second process. The two use two loopback addresses, 127.0.0.2 and 127.0.0.3, as if they were two
+/// hosts, and talk through real RoCE v2 packets (UDP port 4791), which are captured and shown. Every byte that arrives
+/// is compared with what was sent. At the end a table compares RDMA with kernel TCP, measured in the same run.
+///
+/// It ends with status 0 only if every step happened and every byte was right.
+#[derive(Args, Clone, Debug)]
+pub struct DemoArgs {
+    /// Keep the packets of the steps in this pcapng file (read it with `userdma capture`, Wireshark or tshark)
+    #[arg(long, value_name = "FILE")]
+    pub capture: Option<PathBuf>,
+    /// Measure for about this long, in seconds; 0 leaves the measurement out
+    #[arg(long, value_name = "N", default_value = "8", value_parser = seconds)]
+    pub seconds: f64,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// The two addresses of this machine to use, as `127.0.0.2,127.0.0.3`; found by themselves if left out
+    #[arg(long, value_name = "A,B", value_delimiter = ',', num_args = 2)]
+    pub addresses: Option<Vec<IpAddr>>,
+    /// Damage a byte of memory just before the step with this name is checked, to see that the demo notices
+    #[arg(long, value_name = "STEP", hide = true)]
+    pub plant_fault: Option<String>,
+    /// Give up on a step after this long, in seconds
+    #[arg(long, value_name = "N", default_value = "10", value_parser = seconds, hide = true)]
+    pub step_timeout: f64,
+}
+
+impl Default for DemoArgs {
+    fn default() -> Self {
+        Self {
+            capture: None,
+            seconds: 8.0,
+            json: false,
+            addresses: None,
+            plant_fault: None,
+            step_timeout: 10.0,
+        }
+    }
+}
+
+/// List the devices of this machine, and what could be set up better.
+///
+/// Every interface that is up and has an address is a device: `roce_eth0` for eth0. Its GIDs are its addresses; the index
+/// of a GID is what other RDMA programs call `sgid_index` or `-g`.
+#[derive(Args, Clone, Debug)]
+pub struct DevicesArgs {
+    /// Print the list as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Decode a capture file (pcap or pcapng) with RoCE v2 packets: one line for each.
+///
+/// A line has the frame's number, the time since the first frame in seconds, the addresses, the opcode, the queue pair that
+/// the packet goes to (qpn), its sequence number (psn), and what else it says. `[icrc good]` tells that the invariant CRC,
+/// which ends every packet, fits. `again` marks what was sent before.
+///
+/// Captures come from `userdma demo --capture FILE`, or from `tcpdump -w FILE udp port 4791`.
+#[derive(Args, Clone, Debug)]
+pub struct CaptureArgs {
+    /// The capture file; `-` is standard input
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Print all header fields and the first payload bytes of each packet
+    #[arg(short, long)]
+    pub verbose: bool,
+    /// Only packets of this queue pair, as 17 or 0x11: those that go to it, and those that are known to come from it
+    #[arg(long, value_name = "QPN", value_parser = number)]
+    pub qpn: Option<u32>,
+    /// Print a summary instead: packets of each opcode, retransmissions, NAKs, connections
+    #[arg(long)]
+    pub stats: bool,
+    /// The UDP port that RoCE v2 was spoken on
+    #[arg(long, value_name = "PORT", default_value_t = userdma_wire::ROCE_V2_PORT)]
+    pub port: u16,
+}
+
+/// Measure against raw sockets of the same run.
+///
+/// Two processes, each on a CPU of its own, measure in turns what this library does and what plain sockets do that carry the
+/// same bytes. Machines drift; the ratio of neighbouring measurements is what counts.
+#[derive(Args, Clone, Debug)]
+pub struct BenchArgs {
+    /// What to measure
+    #[arg(value_name = "WHAT", value_enum, default_value = "core")]
+    pub what: BenchKind,
+    /// Rounds; each measures everything once
+    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: u32,
+    /// Milliseconds that one measurement takes
+    #[arg(long, value_name = "MS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    pub slice: u64,
+    /// End with status 1 unless the ratios are what they must be
+    #[arg(long)]
+    pub check: bool,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// The two addresses of this machine to use, as `127.0.0.2,127.0.0.3`
+    #[arg(long, value_name = "A,B", value_delimiter = ',', num_args = 2)]
+    pub addresses: Option<Vec<IpAddr>>,
+}
+
+/// What `bench` measures.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
+pub enum BenchKind {
+    /// Latency of 8 bytes beside raw UDP, and goodput of 1 MiB WRITEs beside raw UDP with the same work
+    Core,
+}
+
+/// How the demo's second process is started.
+#[derive(Args, Clone, Debug)]
+pub struct PeerArgs {
+    /// Where the demo listens
+    #[arg(long)]
+    pub control: std::net::SocketAddr,
+    /// This process's address
+    #[arg(long)]
+    pub address: IpAddr,
+    /// A private UDP port in place of 4791
+    #[arg(long)]
+    pub port: Option<u16>,
+    /// The CPU to stay on
+    #[arg(long)]
+    pub cpu: Option<usize>,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if (0.0..=3600.0).contains(&seconds) { Ok(seconds) } else { Err("0 to 3600 is possible".to_owned()) }
+}
+
+/// A number of 24 bits, decimal or with 0x.
+fn number(text: &str) -> Result<u32, String> {
+    let parsed = match text.strip_prefix("0x") {
+        Some(hex) => u32::from_str_radix(hex, 16),
+        None => text.parse(),
+    };
+    match parsed {
+        Ok(n) if n < 1 << 24 => Ok(n),
+        Ok(_) => Err("a queue pair number has 24 bits: at most 0xffffff".to_owned()),
+        Err(_) => Err("not a number like 17 or 0x11".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_demo_without_arguments_is_the_default_demo() {
+        let Ok(Cli { command: Some(Command::Demo(parsed)) }) = Cli::try_parse_from(["userdma", "demo"])
+        else {
+            panic!("`userdma demo` is understood");
+        };
+        assert_eq!(format!("{parsed:?}"), format!("{:?}", DemoArgs::default()));
+    }
+
+    #[test]
+    fn queue_pair_numbers_are_decimal_or_hexadecimal_and_have_24_bits() {
+        assert_eq!(number("17"), Ok(17));
+        assert_eq!(number("0x11"), Ok(17));
+        assert!(number("0x1000000").is_err() && number("x").is_err() && number("-1").is_err());
+    }
+}

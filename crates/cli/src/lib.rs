@@ -1,0 +1,57 @@
+//! The program `userdma`: a demo that explains itself, a list of devices, a decoder of captures, measurements.
+//!
+//! Floor 7. Everything is here; the binary only calls [`run`].
+
+#![forbid(unsafe_code)]
+
+pub mod args;
+pub mod capture;
+mod failure;
+
+use std::ffi::OsString;
+use std::io::{BufWriter, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Cli, Command};
+pub use failure::Failure;
+
+/// Runs the program with these arguments (the first is its name) and returns its exit status: 0 if all went well, 1 if
+/// not, 2 if the arguments are wrong.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are such "errors" too, and end with 0. If nobody reads, nobody misses it.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    match dispatch(cli.command.unwrap_or_else(|| Command::Demo(args::DemoArgs::default()))) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if !failure.is_silent() {
+                eprintln!("userdma: {failure}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Capture(args) => buffered(|out| capture::run(&args, out)),
+        Command::Demo(_) | Command::Devices(_) | Command::Bench(_) | Command::DemoPeer(_) => todo!(),
+    }
+}
+
+/// Runs `command` with a buffered standard output.
+fn buffered(
+    command: impl FnOnce(&mut BufWriter<std::io::StdoutLock<'static>>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut out = BufWriter::with_capacity(1 << 16, std::io::stdout().lock());
+    let result = command(&mut out);
+    out.flush()?;
+    result
+}
