@@ -1,0 +1,350 @@
+//! What must be true of completions and of memory once everything is at rest.
+
+use userdma_verbs::{AtomicOp, SendFlags, SendOp, Wc, WcFlags, WcOpcode, WcStatus};
+
+use super::shadow::Shadow;
+use super::world::{CELLS, DATA, Flow, Mistake, Piece, Send, WindowMode, World};
+
+/// What completions say about a flow's sends of this phase.
+#[derive(Clone, Copy, Debug)]
+struct Outcome {
+    /// The first send that completed in error.
+    first_error: Option<usize>,
+    /// Sends before this one were executed for certain.
+    executed: usize,
+    /// Sends before this one may have been executed.
+    possible: usize,
+}
+
+impl World {
+    /// Judges everything since the last time. `failed` says which connections have failed.
+    pub(super) fn judge(&mut self, failed: &[bool]) -> Result<(), String> {
+        for index in 0..self.flows.len() {
+            let name = |what: String| format!("flow {index}: {what}");
+            let outcome = self.judge_completions(index, failed[index / 2]).map_err(name)?;
+            self.judge_receives(index, failed[index / 2], outcome).map_err(name)?;
+            self.apply(index, outcome);
+            self.count(index);
+            self.settle_window(index);
+        }
+        for (index, flow) in self.flows.iter_mut().enumerate() {
+            flow.target.shadow.check(&format!("target of flow {index}"), &flow.target.memory)?;
+            flow.judged_sends = flow.sends.len();
+            flow.judged_recvs = flow.recvs.len();
+        }
+        for (side, arena) in self.arenas.iter_mut().enumerate() {
+            arena.shadow.check(&format!("arena of host {side}"), &arena.memories[0])?;
+        }
+        Ok(())
+    }
+
+    fn judge_completions(&self, index: usize, failed: bool) -> Result<Outcome, String> {
+        let flow = &self.flows[index];
+        let from = flow.judged_sends;
+        let error = |send: &Send| send.wc.is_some_and(|wc| wc.status != WcStatus::Success);
+        let first_error = flow.sends[from..].iter().position(error).map(|at| from + at);
+        for (number, send) in flow.sends.iter().enumerate().skip(from) {
+            let expected = match first_error {
+                None if failed && send.wc.is_none() && send.is_signaled(self.plan.connect.sq_sig_all) => {
+                    return Err(format!("send {number} of a failed connection has no completion"));
+                }
+                None => Expected::Success,
+                Some(first) if number < first => Expected::Success,
+                Some(first) if number == first => Expected::Error,
+                Some(_) => Expected::Flush,
+            };
+            self.judge_send(flow, number, send, expected, failed)
+                .map_err(|what| format!("send {number} ({:?}): {what}", send.op))?;
+        }
+        let evidence =
+            flow.recvs.iter().filter(|recv| recv.wc.is_some_and(|wc| wc.status == WcStatus::Success));
+        let received = evidence.map(|recv| recv.message + 1).max().unwrap_or(0);
+        let completed = first_error.unwrap_or(flow.sends.len());
+        // A mistake is refused as a whole, unless its first packets have left before the local error was met.
+        let possible = match flow.mistaken() {
+            Some(number) if flow.sends[number].mistake == Some(Mistake::LocalKey) => number + 1,
+            Some(number) => number,
+            None => flow.sends.len(),
+        };
+        Ok(Outcome { first_error, executed: completed.max(received), possible })
+    }
+
+    fn judge_send(
+        &self,
+        flow: &Flow,
+        number: usize,
+        send: &Send,
+        expected: Expected,
+        failed: bool,
+    ) -> Result<(), String> {
+        match (expected, send.wc) {
+            (Expected::Success, None) if send.is_signaled(self.plan.connect.sq_sig_all) => {
+                return Err("signaled, and no completion".into());
+            }
+            (Expected::Success, None) => {}
+            (Expected::Success, Some(_)) if !send.is_signaled(self.plan.connect.sq_sig_all) => {
+                return Err("unsignaled, and a completion with success".into());
+            }
+            (Expected::Success, Some(wc)) => check_send_wc(send, &wc)?,
+            (Expected::Error, Some(wc)) => self.judge_error(flow, number, wc.status, failed)?,
+            (Expected::Flush, Some(wc)) if wc.status == WcStatus::WrFlushErr => {}
+            // The refusal overtook the lost answer of an earlier READ, which is flushed first.
+            (Expected::Flush, Some(wc))
+                if self.plan.is_lossy() && Some(wc.status) == send.mistake.map(Mistake::status) => {}
+            (Expected::Error | Expected::Flush, wc) => return Err(format!("must be flushed, but {wc:?}")),
+        }
+        if expected == Expected::Success && send.mistake.is_some() {
+            return Err(format!("succeeded in spite of {:?}", send.mistake));
+        }
+        Ok(())
+    }
+
+    /// Whether the first error of a flow is one that its connection can have.
+    fn judge_error(&self, flow: &Flow, number: usize, status: WcStatus, failed: bool) -> Result<(), String> {
+        let lossy = self.plan.is_lossy();
+        let mine = flow.mistaken();
+        let allowed = match (mine, status) {
+            _ if !failed => false,
+            (Some(mistaken), _) if mistaken == number && self.mistake(flow, mistaken) == Some(status) => true,
+            // The refusal was lost, and the peer is silent since.
+            (_, WcStatus::RetryExcErr) if lossy => true,
+            // The peer's queue pair, or ours, is in error for a mistake of the other direction.
+            (None, WcStatus::WrFlushErr | WcStatus::RetryExcErr) => true,
+            // Nothing but the mistake, or a network that is too bad, can end this flow before the mistake.
+            (Some(_), WcStatus::WrFlushErr) => lossy,
+            _ => false,
+        };
+        if allowed {
+            Ok(())
+        } else {
+            Err(format!("{status:?} is not how this connection can fail (mistake at {mine:?})"))
+        }
+    }
+
+    fn mistake(&self, flow: &Flow, number: usize) -> Option<WcStatus> {
+        flow.sends[number].mistake.map(Mistake::status)
+    }
+
+    fn judge_receives(&self, index: usize, failed: bool, outcome: Outcome) -> Result<(), String> {
+        let flow = &self.flows[index];
+        let peer_closed = flow.peer.qp.state() == userdma_verbs::QpState::Err;
+        for (number, recv) in flow.recvs.iter().enumerate().skip(flow.judged_recvs) {
+            let send = &flow.sends[recv.message];
+            let name = |what: String| format!("receive {number}: {what}");
+            match recv.wc {
+                None if recv.message < outcome.executed => {
+                    return Err(name("no completion, though its message was executed".into()));
+                }
+                None if !failed || peer_closed => return Err(name("no completion".into())),
+                None => {}
+                Some(wc) if wc.status == WcStatus::Success => {
+                    if recv.message >= outcome.possible {
+                        return Err(name(format!("success in spite of {:?}", send.mistake)));
+                    }
+                    check_recv_wc(send, &wc).map_err(name)?;
+                }
+                Some(_) if recv.message < outcome.executed => {
+                    return Err(name(format!("its message was executed, but {:?}", recv.wc)));
+                }
+                Some(wc) => judge_recv_error(send, &wc, failed).map_err(name)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets the model execute what was executed, and notes what may have been.
+    fn apply(&mut self, index: usize, outcome: Outcome) {
+        let side = self.flows[index].side;
+        let flow = &mut self.flows[index];
+        let from = flow.judged_sends;
+        let speculative: Vec<u64> = (0..CELLS).map(|cell| flow.target.shadow.u64(DATA + 8 * cell)).collect();
+        let mut cells = speculative;
+        for number in from..flow.sends.len() {
+            let send = &flow.sends[number];
+            let is_certain = number < outcome.executed;
+            if !is_certain && number >= outcome.possible && outcome.first_error.is_some() {
+                // Nobody executed it; but a message that is refused for its length may have begun to land.
+                if let Some(recv) = send.recv.map(|recv| &flow.recvs[recv]) {
+                    land(&mut self.arenas[1 - side].shadow, &recv.pieces, &send.payload, false);
+                }
+                continue;
+            }
+            let landed = is_certain && outcome.first_error.is_none_or(|first| number < first);
+            match send.op {
+                SendOp::Write(_) | SendOp::WriteWithImm(..) if is_certain => {
+                    flow.target.shadow.put(send.at, &send.payload)
+                }
+                SendOp::Write(_) | SendOp::WriteWithImm(..) => {
+                    flow.target.shadow.allow(send.at, &send.payload)
+                }
+                SendOp::Read(_) => {
+                    let found = flow.target.shadow.bytes(send.at, send.len).to_vec();
+                    land(&mut self.arenas[side].shadow, &send.landing, &found, landed);
+                    for (at, bytes) in overlapping_writes(flow, number, outcome) {
+                        allow_overlap(&mut self.arenas[side].shadow, &flow.sends[number], at, bytes);
+                    }
+                }
+                SendOp::Atomic(_, op) => {
+                    let cell = (send.at - DATA) / 8;
+                    let (before, after) = (cells[cell], execute(op, cells[cell]));
+                    cells[cell] = after;
+                    if is_certain {
+                        flow.target.shadow.put(send.at, &after.to_ne_bytes());
+                    } else {
+                        flow.target.shadow.allow(send.at, &after.to_ne_bytes());
+                    }
+                    land(&mut self.arenas[side].shadow, &send.landing, &before.to_ne_bytes(), landed);
+                }
+                SendOp::Send | SendOp::SendWithImm(_) | SendOp::SendWithInv(_) => {
+                    if let Some(recv) = send.recv.map(|recv| &flow.recvs[recv]) {
+                        let is_whole = recv.wc.is_some_and(|wc| wc.status == WcStatus::Success);
+                        land(&mut self.arenas[1 - side].shadow, &recv.pieces, &send.payload, is_whole);
+                    }
+                }
+                SendOp::LocalInv(_) | SendOp::BindMw(_) => {}
+            }
+        }
+    }
+
+    fn count(&mut self, index: usize) {
+        let mtu = self.plan.connect.mtu.bytes();
+        let all = self.plan.connect.sq_sig_all;
+        let flow = &self.flows[index];
+        for send in &flow.sends[flow.judged_sends..] {
+            let len = u32::try_from(send.len).unwrap_or(u32::MAX);
+            self.report.count_operation(send.op.opcode(), len, mtu);
+            let variants = [
+                ("inline", send.flags.contains(SendFlags::INLINE)),
+                ("fenced", send.flags.contains(SendFlags::FENCE)),
+                ("unsignaled", !send.is_signaled(all)),
+                ("scattered", send.sgl.len() > 1),
+                ("flushed", send.wc.is_some_and(|wc| wc.status == WcStatus::WrFlushErr)),
+            ];
+            for (name, _) in variants.into_iter().filter(|&(_, on)| on) {
+                self.report.count_variant(name);
+            }
+        }
+    }
+
+    fn settle_window(&mut self, index: usize) {
+        // The owner's request may have been flushed.
+        let owner = &self.flows[index ^ 1];
+        let was_bound = owner.sends[owner.judged_sends..].iter().any(|send| {
+            matches!(send.op, SendOp::BindMw(_)) && send.wc.is_none_or(|wc| wc.status == WcStatus::Success)
+        });
+        let window = &mut self.flows[index].target.window;
+        match window.mode {
+            WindowMode::Idle | WindowMode::Use => {}
+            WindowMode::Bind { .. } if !was_bound => {}
+            WindowMode::Bind { rkey, at, len } => {
+                window.rkey = rkey;
+                window.bound = Some((at, len));
+            }
+            WindowMode::Invalidate | WindowMode::Used => window.bound = None,
+        }
+        window.mode = WindowMode::Idle;
+    }
+}
+
+/// How a send must have ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Expected {
+    Success,
+    /// It is the first that failed.
+    Error,
+    Flush,
+}
+
+fn check_send_wc(send: &Send, wc: &Wc) -> Result<(), String> {
+    let opcode = send.op.opcode().wc_opcode();
+    if wc.opcode != opcode {
+        return Err(format!("opcode {:?} instead of {opcode:?}", wc.opcode));
+    }
+    let reads = send.op.opcode().is_read_or_atomic();
+    if reads && wc.byte_len as usize != send.len {
+        return Err(format!("byte_len {} instead of {}", wc.byte_len, send.len));
+    }
+    Ok(())
+}
+
+fn check_recv_wc(send: &Send, wc: &Wc) -> Result<(), String> {
+    let (opcode, flags) = match send.op {
+        SendOp::WriteWithImm(..) => (WcOpcode::RecvRdmaWithImm, WcFlags::WITH_IMM),
+        SendOp::SendWithImm(_) => (WcOpcode::Recv, WcFlags::WITH_IMM),
+        SendOp::SendWithInv(_) => (WcOpcode::Recv, WcFlags::WITH_INV),
+        _ => (WcOpcode::Recv, WcFlags::empty()),
+    };
+    if wc.opcode != opcode || wc.flags != flags || wc.byte_len as usize != send.len {
+        return Err(format!("must be {opcode:?} {flags:?} of {} bytes, but is {wc:?}", send.len));
+    }
+    match send.op {
+        SendOp::SendWithImm(imm) | SendOp::WriteWithImm(_, imm) if wc.imm_data != imm => {
+            Err(format!("immediate data {:#x} instead of {imm:#x}", wc.imm_data))
+        }
+        SendOp::SendWithInv(rkey) if wc.invalidated_rkey != rkey => {
+            Err(format!("invalidated {:?} instead of {rkey:?}", wc.invalidated_rkey))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn judge_recv_error(send: &Send, wc: &Wc, failed: bool) -> Result<(), String> {
+    let allowed = match (send.mistake, wc.status) {
+        _ if !failed => false,
+        (_, WcStatus::WrFlushErr) => true,
+        (Some(Mistake::TooLong), WcStatus::LocLenErr) => true,
+        (Some(Mistake::RecvKey), WcStatus::LocProtErr) => true,
+        (Some(Mistake::InvalidateRegion), WcStatus::RemInvReqErr) => true,
+        _ => false,
+    };
+    if allowed { Ok(()) } else { Err(format!("{:?} though the mistake is {:?}", wc.status, send.mistake)) }
+}
+
+/// Writes that a READ may see though they were posted after it, or though nobody knows whether they were executed.
+fn overlapping_writes<'a>(
+    flow: &'a Flow,
+    read: usize,
+    outcome: Outcome,
+) -> impl Iterator<Item = (usize, &'a [u8])> {
+    let later = flow.sends.iter().enumerate().skip(read + 1);
+    let later = later.take_while(|(_, send)| !send.flags.contains(SendFlags::FENCE));
+    let earlier = flow.sends.iter().enumerate().take(read).skip(outcome.executed);
+    earlier
+        .chain(later)
+        .filter(|(_, send)| matches!(send.op, SendOp::Write(_) | SendOp::WriteWithImm(..)))
+        .map(|(_, send)| (send.at, send.payload.as_slice()))
+}
+
+/// The part of a write that a READ covers may be what the READ brought.
+fn allow_overlap(arena: &mut Shadow, read: &Send, at: usize, bytes: &[u8]) {
+    let mut start = read.at;
+    for piece in &read.landing {
+        let from = start.max(at);
+        let to = (start + piece.len).min(at + bytes.len());
+        if from < to {
+            arena.allow(piece.at + (from - start), &bytes[from - at..to - at]);
+        }
+        start += piece.len;
+    }
+}
+
+/// Bytes are in the pieces, or may be.
+fn land(arena: &mut Shadow, pieces: &[Piece], mut bytes: &[u8], is_certain: bool) {
+    for piece in pieces {
+        let (now, rest) = bytes.split_at(piece.len.min(bytes.len()));
+        if is_certain {
+            arena.put(piece.at, now);
+        } else {
+            arena.allow(piece.at, now);
+        }
+        bytes = rest;
+    }
+}
+
+fn execute(op: AtomicOp, before: u64) -> u64 {
+    match op {
+        AtomicOp::FetchAdd { add } => before.wrapping_add(add),
+        AtomicOp::CompareSwap { compare, swap } if compare == before => swap,
+        AtomicOp::CompareSwap { .. } => before,
+    }
+}

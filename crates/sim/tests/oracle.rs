@@ -1,0 +1,26 @@
+//! Random programs under random faults.
+//!
+//! `USERDMA_ORACLE_SEED` is the first program's seed (decimal, or hexadecimal after `0x`), `USERDMA_ORACLE_COUNT` how many
+//! programs are run.
+
+use userdma_sim::oracle;
+
+#[test]
+fn random_programs_do_what_the_model_says() {
+    let seed = number("USERDMA_ORACLE_SEED", 0x5eed_0000);
+    let count = number("USERDMA_ORACLE_COUNT", 300);
+    println!("oracle: {count} programs from seed {seed:#x}");
+    match oracle::run_many(seed, count) {
+        Ok(report) => println!("{report}"),
+        Err(failure) => panic!("{failure}"),
+    }
+}
+
+fn number(variable: &str, default: u64) -> u64 {
+    let Ok(text) = std::env::var(variable) else { return default };
+    let parsed = match text.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16),
+        None => text.parse(),
+    };
+    parsed.unwrap_or_else(|error| panic!("{variable}={text}: {error}"))
+}
