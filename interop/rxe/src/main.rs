@@ -1,0 +1,72 @@
+//! Our side of the wire against the verbs tester `vt` of `interop/peer`, in both of its roles.
+//!
+//! One side is the server, the client posts operations to it; both check every byte. The protocol, the patterns and
+//! what each side checks are described in `interop/peer/README.md`; operations and options are spelled as vt's.
+//!
+//! ```text
+//! server: userdma-vt -d ADDRESS [options]
+//! client: userdma-vt -d ADDRESS -s SERVER-IP -o OP[,OP...] [options]
+//! ```
+//! The status is 0 if all was right, 1 if an operation or a check failed, 2 if something could not be set up.
+
+#![forbid(unsafe_code)]
+
+mod client;
+mod ledger;
+mod model;
+mod ops;
+mod options;
+mod pattern;
+mod peer;
+mod report;
+mod server;
+mod side;
+
+use std::process::ExitCode;
+
+use options::Options;
+use report::Report;
+use side::Side;
+
+/// What cannot be set up; a failed check is no such error.
+type Setup<T> = Result<T, Box<dyn std::error::Error>>;
+
+fn main() -> ExitCode {
+    let options = match Options::parse(std::env::args().skip(1)) {
+        Ok(options) => options,
+        Err(wrong) => {
+            eprintln!("userdma-vt: {wrong}\n{}", options::USAGE);
+            return ExitCode::from(2);
+        }
+    };
+    match run(&options) {
+        Ok(report) => verdict(&report),
+        Err(e) => {
+            println!("userdma-vt: {e}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(options: &Options) -> Setup<Report> {
+    let (side, stream) = Side::connect(options)?;
+    let report = match &options.server {
+        Some(_) => client::run(options, &side, stream)?,
+        None => server::run(options, &side, stream)?,
+    };
+    side.print_counters()?;
+    Ok(report)
+}
+
+fn verdict(report: &Report) -> ExitCode {
+    match report.first_failure() {
+        Some(failure) => {
+            println!("userdma-vt: FAILED: {failure} ({} failures)", report.failures());
+            ExitCode::from(1)
+        }
+        None => {
+            println!("userdma-vt: {} operations ok", report.passed());
+            ExitCode::SUCCESS
+        }
+    }
+}
