@@ -1,12 +1,24 @@
 //! Completion channels: where threads wait for completion queues.
+//!
+//! The thread that waits *is* the driver: it sleeps on the channel, its bell and the sockets together and drives the device
+//! when it wakes. That saves the second wake-up that an event through the progress thread costs. Programs that put the
+//! channel's descriptor into a `poll` of their own are told by whoever drives.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use userdma_link::clock;
 use userdma_objects::CompChannel;
 
 use crate::HostError;
+use crate::bell::Bell;
+use crate::drive::Role;
+use crate::owner::Owner;
+use crate::shared::Shared;
+use crate::sleep::{FOREVER, Sleeper};
 
 /// Why there is no event.
 #[derive(Debug, thiserror::Error)]
@@ -22,28 +34,179 @@ pub enum EventError {
 
 /// A completion channel. Its descriptor is readable while events wait.
 #[derive(Debug)]
-pub struct Channel {}
+pub struct Channel {
+    descriptor: Arc<Descriptor>,
+    owner: Arc<Owner>,
+}
+
+/// The events of a channel and the descriptor that stands for them.
+#[derive(Debug)]
+pub(crate) struct Descriptor {
+    channel: Arc<CompChannel>,
+    bell: Bell,
+}
 
 impl Channel {
-    /// The half that completion queues are made with.
-    pub fn comp_channel(&self) -> &Arc<CompChannel> {
-        todo!()
+    pub(crate) fn new(owner: &Arc<Owner>, descriptor: Arc<Descriptor>) -> Self {
+        Self { descriptor, owner: Arc::clone(owner) }
     }
 
-    /// Takes the oldest event, the number of the completion queue; `None` if there is none now.
+    /// The half that completion queues are made with.
+    pub fn comp_channel(&self) -> &Arc<CompChannel> {
+        &self.descriptor.channel
+    }
+
+    /// Takes the oldest event, the number of the completion queue; `None` if there is none now. Does not drive.
+    ///
+    /// # Errors
+    /// The device is not usable.
     pub fn try_event(&self) -> Result<Option<u32>, EventError> {
-        todo!()
+        self.owner.shared.check()?;
+        Ok(self.descriptor.take(false))
     }
 
     /// Waits for an event; the waiting thread drives the device. `None` if `timeout` has passed.
+    ///
+    /// # Errors
+    /// The device is not usable, or a signal handler ran.
     pub fn get_event(&self, timeout: Option<Duration>) -> Result<Option<u32>, EventError> {
-        let _ = timeout;
-        todo!()
+        let shared = &*self.owner.shared;
+        shared.check()?;
+        if let Some(cq) = self.descriptor.take(false) {
+            return Ok(Some(cq));
+        }
+        let end = timeout.map_or(FOREVER, |t| (clock::now() + t).nanos().min(FOREVER));
+        // No destructor may be due while the thread sleeps: a C program may cancel it there.
+        enter(shared);
+        let result = self.wait(shared, end);
+        leave(shared);
+        result
+    }
+
+    fn wait(&self, shared: &Shared, end: u64) -> Result<Option<u32>, EventError> {
+        loop {
+            shared.polls.add();
+            shared.ring(Role::Waiter(&self.descriptor));
+            if let Some(cq) = self.descriptor.take(true) {
+                return Ok(Some(cq));
+            }
+            shared.check()?;
+            let Some(deadline) = shared.watch.fall_asleep(Sleeper::Waiter) else { continue };
+            let woken = sleep(shared, &self.descriptor.bell, deadline.min(end));
+            shared.watch.wake_up(Sleeper::Waiter);
+            if woken.bell {
+                shared.waiter_bell.hush();
+            }
+            if let Some(cq) = self.descriptor.take(false) {
+                return Ok(Some(cq));
+            }
+            if woken.interrupted {
+                return Err(EventError::Interrupted);
+            }
+            if clock::now().nanos() >= end {
+                return Ok(None);
+            }
+        }
     }
 }
 
 impl AsFd for Channel {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        todo!()
+        self.descriptor.bell.as_fd()
     }
 }
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        let id = self.descriptor.channel.id();
+        // If the device is gone, so is its table of channels.
+        let _ = self.owner.command(move |core, _| {
+            if let Some(entry) = core.channels.get_mut(id as usize) {
+                *entry = None;
+            }
+        });
+    }
+}
+
+impl Descriptor {
+    /// Those of the channel with this number.
+    pub(crate) fn new(id: u32) -> io::Result<Self> {
+        Ok(Self { channel: Arc::new(CompChannel::new(id)), bell: Bell::new()? })
+    }
+
+    /// Makes the descriptor readable: the channel has events.
+    pub(crate) fn signal(&self) {
+        self.bell.ring();
+    }
+
+    /// Whether no event waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.channel.pending() == 0
+    }
+
+    /// Takes the oldest event and keeps the descriptor readable exactly while others wait. `quiet`: the events were noted
+    /// by this thread's drive, which has left the descriptor alone.
+    fn take(&self, quiet: bool) -> Option<u32> {
+        let cq = self.channel.take_event()?;
+        if quiet {
+            if !self.is_empty() {
+                self.bell.ring();
+            }
+        } else if self.is_empty() {
+            self.bell.hush();
+            // An event that came in between is signalled again.
+            if !self.is_empty() {
+                self.bell.ring();
+            }
+        }
+        Some(cq)
+    }
+}
+
+fn enter(shared: &Shared) {
+    shared.watch.wake_up(Sleeper::Waiter);
+    shared.waiters.fetch_add(1, Ordering::SeqCst);
+}
+
+fn leave(shared: &Shared) {
+    if shared.waiters.fetch_sub(1, Ordering::SeqCst) == 1 {
+        shared.wake(shared.watch.leave(Sleeper::Waiter));
+    } else {
+        // The others may sleep longer than this one did: let one look.
+        shared.waiter_bell.ring();
+    }
+}
+
+/// What a sleep ended with.
+struct Woken {
+    bell: bool,
+    interrupted: bool,
+}
+
+/// Sleeps until the channel, the bell or a socket is readable, or until `until`. In the C library's `ppoll`, because
+/// threads of C programs may be cancelled here and nowhere else.
+#[allow(unsafe_code)]
+fn sleep(shared: &Shared, channel: &Bell, until: u64) -> Woken {
+    let entry = |fd: BorrowedFd<'_>| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let mut fds = [entry(channel.as_fd()); MAX_FDS];
+    fds[1] = entry(shared.waiter_bell.as_fd());
+    for (fd, socket) in fds[2..].iter_mut().zip(&shared.sockets) {
+        *fd = entry(socket.as_fd());
+    }
+    // At most MAX_FDS.
+    let len = (2 + shared.sockets.len()).min(MAX_FDS) as libc::nfds_t;
+    let ns = until.saturating_sub(clock::now().nanos());
+    // Less than 2^63 seconds, and less than 10^9 ns.
+    let timeout = libc::timespec {
+        tv_sec: (ns / 1_000_000_000).cast_signed(),
+        tv_nsec: (ns % 1_000_000_000).cast_signed(),
+    };
+    let timeout = if until >= FOREVER { std::ptr::null() } else { &raw const timeout };
+    // SAFETY: `fds` has at least `len` entries, and `timeout` is null or points to a duration; both outlive the call.
+    let ready = unsafe { libc::ppoll(fds.as_mut_ptr(), len, timeout, std::ptr::null()) };
+    let interrupted = ready < 0 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted;
+    Woken { bell: fds[1].revents != 0, interrupted }
+}
+
+/// The channel, the bell and one socket for each address of a device.
+const MAX_FDS: usize = 2 + userdma_agent::Embedded::MAX_ADDRESSES;

@@ -20,10 +20,13 @@ pub enum OpenError {
         /// Why.
         source: io::Error,
     },
+    /// The device is not usable.
+    #[error(transparent)]
+    Host(#[from] HostError),
     /// The system refused something that every device needs.
-    #[error("cannot make {what}: {source}")]
+    #[error("{what}: {source}")]
     System {
-        /// What was to be made.
+        /// What it was about.
         what: &'static str,
         /// Why.
         source: io::Error,
@@ -37,6 +40,9 @@ pub enum HostError {
     /// This process is a child of the one that opened the device: it must open its own.
     #[error("the device was opened before fork and belongs to the parent process")]
     Forked,
+    /// The system gave no thread that drives the device while nobody polls.
+    #[error("the system gives no thread")]
+    NoThread,
     /// The device met an error of its own and stopped.
     #[error("the device has stopped after an internal error")]
     Failed,

@@ -1,51 +1,164 @@
 //! The device of a process.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::os::fd::AsFd;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use userdma_agent::{ClaimConfig, Embedded};
 use userdma_ibt::Stats;
-use userdma_nic::{GidEntry, Shard};
-use userdma_objects::{Arm, Cq, QpShared};
-use userdma_verbs::{AsyncEvent, RecvWr, SendWr, Time, Wc};
+use userdma_link::{Capture, FaultStats, Link, UdpConfig, UdpLink};
+use userdma_mem::Region;
+use userdma_nic::{GidEntry, Shard, ShardConfig};
+use userdma_objects::{Arm, Cq, MrKeys, PdId, QpShared};
+use userdma_verbs::{
+    AccessFlags, AsyncEvent, CreateQpError, Gid, ObjectError, QpInitAttr, QpState, Qpn, RecvWr, RegMrError,
+    SendWr, Time, Wc,
+};
 
-use crate::{Channel, HostConfig, HostError, OpenError, PostFailure};
+use crate::bell::Bell;
+use crate::channel::Descriptor;
+use crate::command::{Commands, lock};
+use crate::drive::{Core, Role};
+use crate::events::Events;
+use crate::gate::Gated;
+use crate::owner::Owner;
+use crate::shared::{Polls, Shared};
+use crate::sleep::Watch;
+use crate::{Channel, HostConfig, HostError, OpenError, PostFailure, fork, wait};
 
 /// An open device. Clones are the same device; it closes with the last.
 #[derive(Clone, Debug)]
-pub struct Host {}
+pub struct Host {
+    owner: Arc<Owner>,
+}
 
 impl Host {
     /// Opens the device with these addresses.
+    ///
+    /// # Errors
+    /// An address that is taken or not this machine's is named.
     pub fn open(config: &HostConfig) -> Result<Self, OpenError> {
-        let _ = config;
-        todo!()
+        fork::watch();
+        userdma_mem::install_fault_handler().map_err(system("fault handler"))?;
+        let udp = UdpConfig { port: config.private_port.unwrap_or(ROCE_PORT), ..UdpConfig::default() };
+        let claimed = Embedded::claim(&ClaimConfig { addresses: config.addresses.clone(), udp })?;
+        let mut links = claimed.links;
+        links.iter_mut().for_each(|link| link.set_faults(Some(&config.faults)));
+        let gids: Vec<_> = links.iter().map(gid_entry).collect();
+        let shard = Shard::new(shard_config(config, claimed.slot, &gids, &links, udp.port));
+        let sockets =
+            links.iter().map(|link| link.as_fd().try_clone_to_owned()).collect::<Result<Vec<_>, _>>();
+        let shared = Shared {
+            doorbells: shard.doorbells(),
+            core: Gated::new(Core::new(shard, links.into_iter().map(Link::Udp).collect())),
+            commands: Commands::default(),
+            watch: Watch::new(),
+            events: Events::new().map_err(system("descriptor of events"))?,
+            polls: Polls::default(),
+            thread_bell: Bell::new().map_err(system("bell"))?,
+            waiter_bell: Bell::new().map_err(system("bell"))?,
+            waiters: AtomicU32::new(0),
+            has_thread: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+            sockets: sockets.map_err(system("descriptor of a socket"))?,
+            capture: Mutex::new(None),
+            gids,
+            name: claimed.name,
+            generation: fork::generation(),
+        };
+        let host = Self { owner: Arc::new(Owner::new(shared)) };
+        if let Some(path) = &config.capture {
+            host.start_capture(path)?;
+        }
+        Ok(host)
     }
 
     /// The device's name, as `roce_lo`.
     pub fn name(&self) -> &str {
-        todo!()
+        &self.owner.shared.name
     }
 
     /// The GID table.
     pub fn gids(&self) -> &[GidEntry] {
-        todo!()
+        &self.owner.shared.gids
     }
 
     /// Whether the device can be used by this process.
+    ///
+    /// # Errors
+    /// It cannot, and why.
+    #[inline]
     pub fn check(&self) -> Result<(), HostError> {
-        todo!()
+        self.owner.shared.check()
+    }
+
+    /// Whether both are the same open device.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.owner, &other.owner)
     }
 
     /// Runs a verbs call on the device: at once if nobody drives it, else by whoever does, while the caller waits.
+    /// The call must not use this host itself.
+    ///
+    /// # Errors
+    /// The device is not usable; the call has not run, or not to its end.
     pub fn control<R: Send + 'static>(
         &self,
         call: impl FnOnce(&mut Shard, Time) -> R + Send + 'static,
     ) -> Result<R, HostError> {
-        let _ = call;
-        todo!()
+        self.owner.command(|core, now| call(&mut core.shard, now))
+    }
+
+    /// Registers memory. Pages are made present before the device is stopped for it.
+    ///
+    /// # Errors
+    /// The outer: the device is not usable. The inner: the registration was refused.
+    pub fn reg_mr(
+        &self,
+        pd: PdId,
+        region: Region,
+        iova: u64,
+        access: AccessFlags,
+    ) -> Result<Result<MrKeys, RegMrError>, HostError> {
+        // Touches the pages while others drive. The device proves it again, and says what is wrong.
+        let _ = region.probe(access.is_writing());
+        self.control(move |shard, _| shard.reg_mr(pd, region, iova, access))
+    }
+
+    /// Makes a queue pair in RESET, and with the first one the progress thread.
+    ///
+    /// # Errors
+    /// The outer: the device is not usable, or the system has no thread. The inner: the queue pair was refused.
+    pub fn create_qp(
+        &self,
+        pd: PdId,
+        init: QpInitAttr,
+        send_cq: u32,
+        recv_cq: u32,
+    ) -> Result<Result<Arc<QpShared>, CreateQpError>, HostError> {
+        self.check()?;
+        self.owner.start_thread()?;
+        self.control(move |shard, _| shard.create_qp(pd, &init, send_cq, recv_cq))
+    }
+
+    /// Ends a queue pair. Acknowledgements that it owes leave before.
+    ///
+    /// # Errors
+    /// The outer: the device is not usable. The inner: there is no such queue pair.
+    pub fn destroy_qp(&self, qpn: Qpn) -> Result<Result<(), ObjectError>, HostError> {
+        // The drive that executes the first command also transmits.
+        self.control(|shard, _| shard.release_acks())?;
+        self.control(move |shard, now| shard.destroy_qp(now, qpn))
     }
 
     /// Posts a send and starts it.
+    ///
+    /// # Errors
+    /// Nothing was posted.
+    #[inline]
     pub fn post_send(&self, qp: &QpShared, wr: &SendWr<'_>) -> Result<(), PostFailure> {
         self.check()?;
         qp.post_send(wr)?;
@@ -54,6 +167,10 @@ impl Host {
     }
 
     /// Posts a receive.
+    ///
+    /// # Errors
+    /// Nothing was posted.
+    #[inline]
     pub fn post_recv(&self, qp: &QpShared, wr: &RecvWr<'_>) -> Result<(), PostFailure> {
         self.check()?;
         qp.post_recv(wr)?;
@@ -61,59 +178,203 @@ impl Host {
         Ok(())
     }
 
-    /// Starts what was posted to a send queue.
+    /// Starts what was posted to a send queue, after [`Host::check`] and the queue's own `post_send`. What does not leave at
+    /// once, the next poll or the progress thread sends.
+    #[inline]
     pub fn doorbell_send(&self, qp: &QpShared) {
-        let _ = qp;
-        todo!()
+        let shared = &*self.owner.shared;
+        shared.doorbells.ring(qp.qpn());
+        shared.ring(Role::Post);
     }
 
-    /// Tells the device of receives, where it needs to know.
+    /// Tells the device of receives where it needs to know: in the error state, where they are flushed.
+    #[inline]
     pub fn doorbell_recv(&self, qp: &QpShared) {
-        let _ = qp;
-        todo!()
+        if qp.state() == QpState::Err {
+            self.doorbell_send(qp);
+        }
     }
 
     /// Takes completions; if there are none, drives the device once and looks again.
+    ///
+    /// # Errors
+    /// The device is not usable.
+    #[inline]
     pub fn poll_cq(&self, cq: &Cq, out: &mut [Wc]) -> Result<usize, HostError> {
-        let _ = (cq, out);
-        todo!()
+        if self.prepare_poll(cq)? { Ok(cq.poll(out)) } else { Ok(0) }
+    }
+
+    /// The first half of [`Host::poll_cq`]: whether there are completions to take, after driving the device if there were
+    /// none.
+    ///
+    /// # Errors
+    /// The device is not usable.
+    #[inline]
+    pub fn prepare_poll(&self, cq: &Cq) -> Result<bool, HostError> {
+        let shared = &*self.owner.shared;
+        shared.check()?;
+        shared.polls.add();
+        if cq.is_empty() {
+            shared.try_enter(Role::Poll(cq));
+            return Ok(!cq.is_empty());
+        }
+        Ok(true)
     }
 
     /// Asks for one event on the queue's channel.
+    ///
+    /// # Errors
+    /// The device is not usable.
     pub fn req_notify(&self, cq: &Cq, arm: Arm) -> Result<(), HostError> {
-        let _ = (cq, arm);
-        todo!()
+        self.check()?;
+        cq.arm(arm);
+        self.owner.shared.polls.arm();
+        Ok(())
     }
 
     /// A new completion channel.
+    ///
+    /// # Errors
+    /// The system has no descriptor, or the device is not usable.
     pub fn create_channel(&self) -> Result<Channel, OpenError> {
-        todo!()
+        let made = self.owner.command(|core, _| {
+            let free = core.channels.iter().position(Option::is_none);
+            let id = free.unwrap_or(core.channels.len());
+            // A table of 2^32 channels would not fit the memory.
+            let descriptor = Arc::new(Descriptor::new(u32::try_from(id).unwrap_or(u32::MAX))?);
+            if id == core.channels.len() {
+                core.channels.push(None);
+            }
+            core.channels[id] = Some(Arc::clone(&descriptor));
+            Ok(descriptor)
+        })?;
+        Ok(Channel::new(&self.owner, made.map_err(system("completion channel"))?))
     }
 
     /// The oldest asynchronous event.
+    ///
+    /// # Errors
+    /// The process is a child of the device's.
     pub fn poll_event(&self) -> Result<Option<AsyncEvent>, HostError> {
-        todo!()
+        match self.check() {
+            Ok(()) | Err(HostError::Failed) => Ok(self.owner.shared.events.take()),
+            Err(error) => Err(error),
+        }
     }
 
-    /// Waits for an asynchronous event; `None` if `timeout` has passed.
+    /// Waits for an asynchronous event; `None` if `timeout` has passed or a signal handler ran. The waiting thread does not
+    /// drive.
+    ///
+    /// # Errors
+    /// The process is a child of the device's.
     pub fn wait_event(&self, timeout: Option<Duration>) -> Result<Option<AsyncEvent>, HostError> {
-        let _ = timeout;
-        todo!()
+        if let Some(event) = self.poll_event()? {
+            return Ok(Some(event));
+        }
+        wait::until_readable(&self.owner.shared.events, timeout);
+        self.poll_event()
     }
 
     /// What the device has counted.
+    ///
+    /// # Errors
+    /// The device is not usable.
     pub fn stats(&self) -> Result<Stats, HostError> {
-        todo!()
+        self.control(|shard, _| *shard.stats())
+    }
+
+    /// What the injected faults have done, summed over the links.
+    ///
+    /// # Errors
+    /// The device is not usable.
+    pub fn fault_stats(&self) -> Result<FaultStats, HostError> {
+        self.owner.command(|core, _| {
+            let links = core.links.iter().map(|Link::Udp(link)| link.fault_stats().unwrap_or_default());
+            links.fold(FaultStats::default(), |a, b| FaultStats {
+                packets: a.packets + b.packets,
+                lost: a.lost + b.lost,
+                duplicated: a.duplicated + b.duplicated,
+                reordered: a.reordered + b.reordered,
+                delayed: a.delayed + b.delayed,
+                corrupted: a.corrupted + b.corrupted,
+            })
+        })
     }
 
     /// Writes every packet from now on to a pcapng file.
+    ///
+    /// # Errors
+    /// The file could not be made, or the device is not usable.
     pub fn start_capture(&self, path: &Path) -> Result<(), OpenError> {
-        let _ = path;
-        todo!()
+        let failed = |source| OpenError::Capture { path: path.to_owned(), source };
+        let capture = Capture::create(path).map_err(failed)?;
+        let addresses = self.gids().iter().map(|gid| gid.local.to_string());
+        let taps = addresses.map(|a| capture.tap(&a)).collect::<Result<Vec<_>, _>>().map_err(failed)?;
+        self.owner.command(move |core, _| {
+            for (Link::Udp(link), tap) in core.links.iter_mut().zip(taps) {
+                link.set_tap(Some(tap));
+            }
+        })?;
+        *lock(&self.owner.shared.capture) = Some(capture);
+        Ok(())
     }
 
-    /// Ends the capture; whether there was one.
-    pub fn stop_capture(&self) -> Result<bool, HostError> {
-        todo!()
+    /// Ends the capture and completes the file; whether there was one. An error of writing is told here.
+    ///
+    /// # Errors
+    /// The file is not complete, or the device is not usable.
+    pub fn stop_capture(&self) -> Result<bool, OpenError> {
+        self.owner.command(|core, _| {
+            core.links.iter_mut().for_each(|Link::Udp(link)| link.set_tap(None));
+        })?;
+        match lock(&self.owner.shared.capture).take() {
+            Some(capture) => capture
+                .flush()
+                .map(|()| true)
+                .map_err(|source| OpenError::System { what: "complete capture file", source }),
+            None => Ok(false),
+        }
     }
 }
+
+fn gid_entry(link: &UdpLink) -> GidEntry {
+    GidEntry {
+        gid: Gid::from(link.local()),
+        link: link.id(),
+        local: link.local(),
+        scope_id: 0,
+        tx_ports: link.tx_ports(),
+        port: link.port(),
+    }
+}
+
+fn shard_config(
+    config: &HostConfig,
+    slot: u16,
+    gids: &[GidEntry],
+    links: &[UdpLink],
+    port: u16,
+) -> ShardConfig {
+    let usual = ShardConfig::default();
+    ShardConfig {
+        seed: config.seed.unwrap_or_else(random),
+        slot,
+        gids: gids.to_vec(),
+        links: links.iter().map(UdpLink::caps).collect(),
+        peer_port: port,
+        max_window: config.max_window.unwrap_or(usual.max_window),
+        ..usual
+    }
+}
+
+/// A number that nobody knows: the standard library's hash keys come from the system.
+fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+fn system(what: &'static str) -> impl Fn(std::io::Error) -> OpenError {
+    move |source| OpenError::System { what, source }
+}
+
+/// The port of RoCE v2.
+const ROCE_PORT: u16 = 4791;

@@ -10,18 +10,34 @@
 //!   thread ─────┘
 //! ```
 
+#![deny(unsafe_code)]
+
+mod bell;
 mod channel;
+mod command;
 mod config;
+mod drive;
 mod error;
+mod events;
+mod fork;
+mod gate;
 mod host;
+mod lease;
+mod owner;
+mod progress;
+mod shared;
+mod sleep;
+mod sync;
+mod transmit;
 mod vec_mr;
+mod wait;
 
 pub use channel::{Channel, EventError};
 pub use config::HostConfig;
 pub use error::{HostError, OpenError, PostFailure};
 pub use host::Host;
-pub use userdma_agent::{DeviceInfo, devices};
+pub use userdma_agent::{ClaimError, DeviceInfo, devices};
 pub use userdma_ibt::Stats;
-pub use userdma_link::Faults;
+pub use userdma_link::{FaultStats, Faults};
 pub use userdma_nic::{GidEntry, Shard};
 pub use vec_mr::VecMr;

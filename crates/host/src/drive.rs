@@ -1,0 +1,153 @@
+//! One drive of the device: what every thread does that comes through the gate.
+
+use std::sync::Arc;
+
+use userdma_link::{Link, clock};
+use userdma_mem::LinkCaps;
+use userdma_nic::Shard;
+use userdma_objects::Cq;
+use userdma_verbs::Time;
+
+use crate::channel::Descriptor;
+use crate::shared::Shared;
+use crate::sleep::{FOREVER, NOW};
+use crate::transmit::{Budget, Sent, TxPool};
+
+/// What is behind the gate: the device and its links.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) shard: Shard,
+    pub(crate) links: Vec<Link>,
+    pool: TxPool,
+    /// How often each link had nothing to receive, since it last had something.
+    quiet: Vec<u32>,
+    /// Completion channels by number.
+    pub(crate) channels: Vec<Option<Arc<Descriptor>>>,
+    /// The deadline that was published last.
+    deadline: u64,
+}
+
+/// Who drives, and so what there is to do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Role<'a> {
+    /// A caller that has posted: transmits, and does not look for packets.
+    Post,
+    /// A caller that found its completion queue empty.
+    Poll(&'a Cq),
+    /// The progress thread.
+    Thread,
+    /// A thread that waits for events of this channel.
+    Waiter(&'a Descriptor),
+    /// A caller that wants a command executed.
+    Control,
+}
+
+impl Core {
+    pub(crate) fn new(shard: Shard, links: Vec<Link>) -> Self {
+        let caps = least_caps(&links);
+        let quiet = vec![0; links.len()];
+        Self { shard, links, pool: TxPool::new(&caps), quiet, channels: Vec::new(), deadline: FOREVER }
+    }
+
+    /// One drive. The clock is read once.
+    pub(crate) fn progress(&mut self, shared: &Shared, role: Role<'_>) {
+        let now = clock::now();
+        while let Some(command) = shared.commands.next() {
+            command(self, now);
+        }
+        self.shard.handle_doorbells(now);
+        if self.deadline <= now.nanos() {
+            self.shard.handle_timeout(now);
+        }
+        let received_all = match role {
+            Role::Post => true,
+            Role::Poll(_) => self.receive(now, QUIET_POLLS),
+            Role::Thread | Role::Waiter(_) | Role::Control => self.receive(now, 0),
+        };
+        let sent = self.transmit(now, role);
+        self.tell(shared, role);
+        let due = match sent {
+            Sent::All if received_all => FOREVER,
+            Sent::All | Sent::Some => NOW,
+            Sent::Blocked => now.plus_nanos(BLOCKED_NS).nanos(),
+        };
+        self.publish(shared, due);
+    }
+
+    /// Receives at most one batch from each link; whether nothing more is there. A link that has long been quiet is
+    /// looked at only every sixteenth time, unless `patience` is 0.
+    fn receive(&mut self, now: Time, patience: u32) -> bool {
+        let Self { shard, links, quiet, .. } = self;
+        let mut all = true;
+        // With one link there is nothing to save.
+        let patience = if links.len() > 1 { patience } else { 0 };
+        for (link, quiet) in links.iter_mut().zip(quiet) {
+            if patience > 0 && *quiet > patience && !quiet.is_multiple_of(16) {
+                *quiet = quiet.wrapping_add(1).max(patience);
+                continue;
+            }
+            let report = link.recv(now, &mut |frame| shard.handle_frame(now, frame));
+            *quiet = if report.messages > 0 { 0 } else { quiet.wrapping_add(1).max(1) };
+            all &= !report.more;
+        }
+        all
+    }
+
+    fn transmit(&mut self, now: Time, role: Role<'_>) -> Sent {
+        let (batches, acks) = match role {
+            // An acknowledgement goes after the data that was posted.
+            Role::Post => (POST_BATCHES, true),
+            // A caller that gets completions is about to answer them: the acknowledgement goes with the answer.
+            Role::Poll(cq) => (DRIVE_BATCHES, cq.is_empty()),
+            Role::Waiter(channel) => (DRIVE_BATCHES, channel.is_empty()),
+            Role::Thread | Role::Control => (DRIVE_BATCHES, true),
+        };
+        let Self { shard, links, pool, .. } = self;
+        pool.transmit(shard, links, now, Budget { batches, acks })
+    }
+
+    /// Makes channels with new events readable and queues asynchronous events.
+    fn tell(&mut self, shared: &Shared, role: Role<'_>) {
+        while let Some(id) = self.shard.poll_channel() {
+            let channel = self.channels.get(id as usize).and_then(Option::as_ref);
+            match (channel, role) {
+                // Its waiter is awake: it drives just now.
+                (Some(channel), Role::Waiter(own)) if std::ptr::eq(&**channel, own) => {}
+                (Some(channel), _) => channel.signal(),
+                (None, _) => {}
+            }
+        }
+        while let Some(event) = self.shard.poll_event() {
+            shared.events.push(event);
+        }
+    }
+
+    /// Says when the device must be driven next, and wakes somebody if all sleep longer.
+    fn publish(&mut self, shared: &Shared, due: u64) {
+        let timers = self.links.iter().filter_map(Link::next_deadline).chain(self.shard.poll_timeout());
+        let deadline = timers.map(Time::nanos).fold(due, u64::min).min(FOREVER);
+        if deadline != self.deadline {
+            self.deadline = deadline;
+            shared.wake(shared.watch.set_deadline(deadline));
+        }
+    }
+}
+
+/// The most that every link can do.
+fn least_caps(links: &[Link]) -> LinkCaps {
+    let all = || links.iter().map(Link::caps);
+    LinkCaps {
+        max_batch_bytes: all().map(|c| c.max_batch_bytes).min().unwrap_or(1),
+        max_batch_packets: all().map(|c| c.max_batch_packets).min().unwrap_or(1),
+        mtu: all().map(|c| c.mtu).min().unwrap_or(0),
+    }
+}
+
+/// Batches that a post sends before it leaves the rest to others: about 256 KiB.
+const POST_BATCHES: usize = 4;
+/// Batches that any other drive sends.
+const DRIVE_BATCHES: usize = TxPool::LEN;
+/// Polls without a packet after which a link counts as quiet.
+const QUIET_POLLS: u32 = 64;
+/// When to try again after the kernel's buffers were full.
+const BLOCKED_NS: u64 = 20_000;

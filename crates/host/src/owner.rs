@@ -1,0 +1,67 @@
+//! The life of an open device: commands, the progress thread, the end.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use userdma_verbs::Time;
+
+use crate::command::{lock, reply};
+use crate::drive::{Core, Role};
+use crate::shared::Shared;
+use crate::{HostError, progress};
+
+/// Ends the device when the last user has gone.
+#[derive(Debug)]
+pub(crate) struct Owner {
+    pub(crate) shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Owner {
+    pub(crate) fn new(shared: Shared) -> Self {
+        Self { shared: Arc::new(shared), thread: Mutex::new(None) }
+    }
+
+    /// Runs `command` behind the gate and waits for its answer.
+    pub(crate) fn command<R: Send + 'static>(
+        &self,
+        command: impl FnOnce(&mut Core, Time) -> R + Send + 'static,
+    ) -> Result<R, HostError> {
+        self.shared.check()?;
+        let (reply, answer) = reply();
+        self.shared.commands.push(Box::new(move |core, now| reply.send(command(core, now))))?;
+        self.shared.ring(Role::Control);
+        answer.wait().ok_or(HostError::Failed)
+    }
+
+    /// Starts the progress thread unless it runs.
+    pub(crate) fn start_thread(&self) -> Result<(), HostError> {
+        let mut thread = lock(&self.thread);
+        if thread.is_none() {
+            *thread = Some(progress::start(&self.shared).map_err(|_| HostError::NoThread)?);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        let thread = self.thread.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        if self.shared.check() == Err(HostError::Forked) {
+            // The thread is the parent's: there is nothing to wait for.
+            std::mem::forget(thread);
+            return;
+        }
+        self.shared.stop.store(true, Ordering::Release);
+        if let Some(thread) = thread {
+            self.shared.thread_bell.ring();
+            // A thread that panicked has said so.
+            let _ = thread.join();
+        }
+        // Peers may still wait for acknowledgements.
+        if self.shared.check().is_ok() {
+            self.shared.ring(Role::Control);
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The progress thread: drives the device when nobody else does, and otherwise sleeps.
+//!
+//! On duty it sleeps until a packet comes, something is due, or its bell rings. While somebody polls it stays away from
+//! the sockets for a lease; while somebody waits for an event it parks.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use userdma_link::clock;
+
+use crate::drive::Role;
+use crate::lease::{Duty, Lease, Look};
+use crate::shared::Shared;
+use crate::sleep::{FOREVER, Sleeper};
+
+/// Starts the thread, with every signal blocked.
+pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<JoinHandle<()>> {
+    let name = format!("userdma {}", shared.name);
+    let builder = std::thread::Builder::new().name(name).stack_size(STACK_BYTES);
+    let shared = Arc::clone(shared);
+    // From now on deadlines are the thread's, also those from before its first sleep.
+    shared.watch.wake_up(Sleeper::Thread);
+    shared.has_thread.store(true, Ordering::Relaxed);
+    with_signals_blocked(|| builder.spawn(move || Thread { shared, lease: Lease::new() }.run()))
+}
+
+struct Thread {
+    shared: Arc<Shared>,
+    lease: Lease,
+}
+
+impl Thread {
+    fn run(mut self) {
+        // A timer that is late by the usual 50 µs would double the lease. If it is refused, it is late.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        while self.is_wanted() {
+            match self.look() {
+                Duty::Serve => self.serve(),
+                Duty::Away(ns) => self.sleep(Some(clock::now().plus_nanos(ns).nanos()), false),
+                Duty::Park => self.park(),
+            }
+        }
+    }
+
+    fn is_wanted(&self) -> bool {
+        !self.shared.stop.load(Ordering::Acquire) && self.shared.check().is_ok()
+    }
+
+    fn look(&mut self) -> Duty {
+        let (polls, armed_at) = self.shared.polls.counts();
+        let is_waited = self.shared.waiters.load(Ordering::SeqCst) > 0;
+        self.lease.look(&Look { polls, armed_at, is_waited }, || self.shared.is_packet_waiting())
+    }
+
+    fn serve(&mut self) {
+        self.shared.ring(Role::Thread);
+        if let Some(until) = self.shared.watch.fall_asleep(Sleeper::Thread) {
+            let until = (until < FOREVER).then_some(until);
+            self.sleep(until, true);
+        }
+    }
+
+    fn park(&mut self) {
+        let (parked, wake) = self.shared.watch.park();
+        self.shared.wake(wake);
+        if parked {
+            self.sleep(None, false);
+        }
+    }
+
+    /// Sleeps until the bell rings, `until` comes or, if `sockets`, a packet does. Afterwards it counts as awake.
+    fn sleep(&self, until: Option<u64>, sockets: bool) {
+        let shared = &*self.shared;
+        if shared.stop.load(Ordering::Acquire) {
+            return;
+        }
+        let bell = PollFd::new(&shared.thread_bell, PollFlags::IN);
+        let timeout = until.map(|until| timespec(until.saturating_sub(clock::now().nanos())));
+        // As many links as a device has at most; the array only saves an allocation.
+        let mut fds: [PollFd<'_>; MAX_FDS] = std::array::from_fn(|_| bell.clone());
+        let sockets = if sockets { &shared.sockets[..] } else { &[] };
+        for (fd, socket) in fds[1..].iter_mut().zip(sockets) {
+            *fd = PollFd::new(socket, PollFlags::IN);
+        }
+        let len = (1 + sockets.len()).min(MAX_FDS);
+        // An interruption or an error is an early return.
+        let _ = poll(&mut fds[..len], timeout.as_ref());
+        shared.watch.wake_up(Sleeper::Thread);
+        if !fds[0].revents().is_empty() {
+            shared.thread_bell.hush();
+        }
+    }
+}
+
+/// A duration for the kernel.
+pub(crate) fn timespec(ns: u64) -> Timespec {
+    // At most 2^64 ns, which are less than 2^63 s; the remainder is below 10^9.
+    Timespec { tv_sec: (ns / 1_000_000_000).cast_signed(), tv_nsec: (ns % 1_000_000_000).cast_signed() }
+}
+
+/// Runs `f` with every signal blocked, so that a thread that it starts never runs a handler of the program.
+#[allow(unsafe_code)]
+fn with_signals_blocked<R>(f: impl FnOnce() -> R) -> R {
+    let mut all = MaybeUninit::uninit();
+    let mut before = MaybeUninit::uninit();
+    // SAFETY: `sigfillset` makes `all` a set, `pthread_sigmask` reads it and makes `before` one. Neither fails with these
+    // arguments.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+    }
+    let result = f();
+    // SAFETY: `before` was made by the call above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
+    result
+}
+
+/// The bell and one socket for each address of a device.
+const MAX_FDS: usize = 1 + userdma_agent::Embedded::MAX_ADDRESSES;
+/// The thread's stack: the path is shallow.
+const STACK_BYTES: usize = 256 << 10;

@@ -1,0 +1,167 @@
+//! What all who use a device share.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use userdma_link::Capture;
+use userdma_nic::{Doorbells, GidEntry};
+use userdma_verbs::AsyncEvent;
+
+use crate::bell::Bell;
+use crate::command::Commands;
+use crate::drive::{Core, Role};
+use crate::events::Events;
+use crate::gate::{Gated, Visit};
+use crate::sleep::{Sleeper, Watch};
+use crate::{HostError, fork};
+
+/// An open device, as threads share it.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) core: Gated<Core>,
+    pub(crate) doorbells: Arc<Doorbells>,
+    pub(crate) commands: Commands,
+    pub(crate) watch: Watch,
+    pub(crate) events: Events,
+    pub(crate) polls: Polls,
+    /// Wakes the progress thread.
+    pub(crate) thread_bell: Bell,
+    /// Wakes threads that wait for events.
+    pub(crate) waiter_bell: Bell,
+    pub(crate) waiters: AtomicU32,
+    pub(crate) has_thread: AtomicBool,
+    pub(crate) stop: AtomicBool,
+    /// The receive sockets, for sleeping on.
+    pub(crate) sockets: Vec<OwnedFd>,
+    /// The capture file, while one is written.
+    pub(crate) capture: Mutex<Option<Capture>>,
+    pub(crate) gids: Vec<GidEntry>,
+    pub(crate) name: String,
+    pub(crate) generation: u64,
+}
+
+/// Counts of polls, on a cache line of their own: pollers write, the progress thread reads now and then.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(crate) struct Polls {
+    count: AtomicU64,
+    armed_at: AtomicU64,
+}
+
+impl Polls {
+    /// Somebody polls. A plain store: threads that do so at the same time may lose counts, which do not matter.
+    #[inline]
+    pub(crate) fn add(&self) {
+        self.count.store(self.count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// Somebody arms a completion queue.
+    pub(crate) fn arm(&self) {
+        self.armed_at.store(self.count.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// How many, and how many when a queue was armed last.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (self.count.load(Ordering::Relaxed), self.armed_at.load(Ordering::Relaxed))
+    }
+}
+
+impl Shared {
+    /// Whether this process may use the device, and the device works.
+    #[inline]
+    pub(crate) fn check(&self) -> Result<(), HostError> {
+        if fork::generation() != self.generation {
+            return Err(HostError::Forked);
+        }
+        if self.commands.is_closed() {
+            return Err(HostError::Failed);
+        }
+        Ok(())
+    }
+
+    /// Drives, or leaves a note for whoever drives.
+    #[inline]
+    pub(crate) fn ring(&self, role: Role<'_>) {
+        let visit = self.core.ring(self.rounds(), |core| self.progress(core, role));
+        self.hand_over(visit);
+    }
+
+    /// Drives if nobody does.
+    #[inline]
+    pub(crate) fn try_enter(&self, role: Role<'_>) {
+        let visit = self.core.try_enter(self.rounds(), |core| self.progress(core, role));
+        self.hand_over(visit);
+    }
+
+    fn progress(&self, core: &mut Core, role: Role<'_>) {
+        let bomb = Bomb(self);
+        core.progress(self, role);
+        std::mem::forget(bomb);
+    }
+
+    /// How often a driver goes round for others before it calls the progress thread.
+    #[inline]
+    fn rounds(&self) -> u32 {
+        if self.has_thread.load(Ordering::Relaxed) { MAX_ROUNDS } else { u32::MAX }
+    }
+
+    #[inline]
+    fn hand_over(&self, visit: Visit) {
+        match visit {
+            Visit::Drove | Visit::Elsewhere => {}
+            Visit::HandedOver => self.wake_thread(),
+        }
+    }
+
+    /// Calls the progress thread, which drives as soon as it is awake.
+    #[cold]
+    pub(crate) fn wake_thread(&self) {
+        self.watch.wake_up(Sleeper::Thread);
+        self.thread_bell.ring();
+    }
+
+    /// Wakes who must be woken.
+    #[inline]
+    pub(crate) fn wake(&self, who: Option<Sleeper>) {
+        match who {
+            None => {}
+            Some(Sleeper::Thread) => self.thread_bell.ring(),
+            Some(Sleeper::Waiter) => self.waiter_bell.ring(),
+        }
+    }
+
+    /// The device has met an error of its own: nobody enters again, everybody is told.
+    #[cold]
+    fn fail(&self) {
+        tracing::error!(device = %self.name, "internal error, the device stops");
+        self.commands.close();
+        self.events.push(AsyncEvent::DeviceFatal);
+        self.thread_bell.ring();
+        self.waiter_bell.ring();
+    }
+
+    /// Whether a packet waits to be received.
+    pub(crate) fn is_packet_waiting(&self) -> bool {
+        self.sockets.iter().any(is_readable)
+    }
+}
+
+/// Ends the device if a drive panics.
+struct Bomb<'a>(&'a Shared);
+
+impl Drop for Bomb<'_> {
+    fn drop(&mut self) {
+        self.0.fail();
+    }
+}
+
+fn is_readable(fd: &impl AsFd) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut fds = [PollFd::new(fd, PollFlags::IN)];
+    let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut fds, Some(&zero)).is_ok_and(|ready| ready > 0)
+}
+
+/// Rounds at the gate for the sake of others: enough for bursts, few enough that nobody serves for long.
+const MAX_ROUNDS: u32 = 64;
