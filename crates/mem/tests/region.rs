@@ -91,24 +91,6 @@ fn alignment_is_of_the_address_and_not_of_the_offset() {
     assert_eq!(region.load(4), Ok(1));
 }
 
-#[test]
-fn concurrent_atomics_lose_nothing() {
-    let region = region(64);
-    std::thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| {
-                for _ in 0..10_000 {
-                    region.fetch_add(0, 1).unwrap();
-                    while region.load(8).and_then(|old| Ok(region.compare_swap(8, old, old + 1)? != old))
-                        != Ok(false)
-                    {}
-                }
-            });
-        }
-    });
-    assert_eq!((region.load(0), region.load(8)), (Ok(40_000), Ok(40_000)));
-}
-
 /// A poller that sees a write's last word finds everything before it, and may reset the word at once.
 ///
 /// The writer fills all but the last 8 bytes with the round's number and ends with the number itself; the poller

@@ -1,6 +1,9 @@
 //! Each routine against the plain copy, at every small length and alignment, and at the edges of memory.
 
 use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::{Faulted, portable};
 use crate::{fault, raw::page_size};
@@ -280,6 +283,57 @@ macro_rules! atomics {
             }
         }
     };
+}
+
+/// Keeps this thread on one processor of those it may use.
+fn pin_to_processor(index: usize) {
+    let allowed = sched_getaffinity(None).unwrap();
+    let mut mine = CpuSet::new();
+    let all: Vec<_> = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect();
+    mine.set(all[index % all.len()]);
+    sched_setaffinity(None, &mine).unwrap();
+}
+
+/// Two threads count in two words until they have got between each other's operations often enough to have lost some.
+///
+/// Each has a processor of its own, if there are two; on one they take turns, which proves nothing, and a bound ends it.
+#[test]
+fn atomics_and_touches_of_two_threads_lose_nothing() {
+    const ENOUGH: u32 = 20_000;
+    const BOUND: u64 = 20_000_000;
+    let words = [AtomicU64::new(0), AtomicU64::new(0)];
+    let (meetings, rounds) = (AtomicU32::new(0), AtomicU64::new(0));
+    let count = |index| {
+        pin_to_processor(index);
+        let [added, swapped] = words.each_ref().map(AtomicU64::as_ptr);
+        let (mut last, mut mine) = (0, 0);
+        while meetings.load(Ordering::Relaxed) < ENOUGH && mine < BOUND {
+            // SAFETY: words of the test's own.
+            unsafe {
+                let before = super::fetch_add(added, 1).unwrap();
+                if before != last {
+                    meetings.fetch_add(1, Ordering::Relaxed);
+                }
+                last = before + 1;
+                super::touch_write(added.cast()).unwrap();
+                let mut old = super::load(swapped).unwrap();
+                loop {
+                    match super::compare_swap(swapped, old, old + 1).unwrap() {
+                        seen if seen == old => break,
+                        seen => old = seen,
+                    }
+                }
+            }
+            mine += 1;
+        }
+        rounds.fetch_add(mine, Ordering::Relaxed);
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| count(0));
+        scope.spawn(|| count(1));
+    });
+    println!("{meetings:?} meetings in {rounds:?} rounds");
+    assert_eq!(words.map(AtomicU64::into_inner), [rounds.into_inner(); 2]);
 }
 
 atomics!(atomics_work_and_fault, super);
