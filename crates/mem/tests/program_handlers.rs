@@ -481,16 +481,31 @@ in_a_process!(
     assert_success
 );
 
+fn block_all_signals() {
+    // SAFETY: fills a local and sets this thread's mask.
+    unsafe {
+        let mut all = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, std::ptr::null_mut());
+    }
+}
+
+in_a_process!(
+    a_thread_that_blocks_the_signals_of_faults_dies_of_one,
+    {
+        install_fault_handler().unwrap();
+        block_all_signals();
+        assert_our_copies_fault_and_live();
+    },
+    // The kernel's rule, and why `unblock_fault_signals` exists.
+    |output| assert_killed_by(output, SIGSEGV)
+);
+
 in_a_process!(
     a_thread_that_blocks_all_signals_but_ours_survives,
     {
         install_fault_handler().unwrap();
-        // SAFETY: fills a local and sets this thread's mask.
-        unsafe {
-            let mut all = std::mem::zeroed();
-            libc::sigfillset(&mut all);
-            libc::pthread_sigmask(libc::SIG_SETMASK, &all, std::ptr::null_mut());
-        }
+        block_all_signals();
         unblock_fault_signals().unwrap();
         assert_our_copies_fault_and_live();
     },
