@@ -6,6 +6,7 @@
 
 pub mod args;
 pub mod capture;
+pub mod devices;
 mod failure;
 
 use std::ffi::OsString;
@@ -42,7 +43,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn dispatch(command: Command) -> Result<(), Failure> {
     match command {
         Command::Capture(args) => buffered(|out| capture::run(&args, out)),
-        Command::Demo(_) | Command::Devices(_) | Command::Bench(_) | Command::DemoPeer(_) => todo!(),
+        Command::Devices(args) => buffered(|out| devices::run(&args, out)),
+        Command::Demo(_) | Command::Bench(_) | Command::DemoPeer(_) => todo!(),
     }
 }
 
