@@ -36,8 +36,9 @@ struct Thread {
 
 impl Thread {
     fn run(mut self) {
-        // The thread copies memory that the program may have unmapped: those faults must reach their handler.
-        userdma_mem::unblock_fault_signals();
+        // The thread copies memory that the program may have unmapped: those faults must reach their handler. It cannot
+        // fail with these arguments.
+        let _ = userdma_mem::unblock_fault_signals();
         // A timer that is late by the usual 50 µs would double the lease. If it is refused, it is late.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         while self.is_wanted() {
