@@ -9,8 +9,8 @@ mod common;
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::thread;
 
+use common::netns::in_own_network;
 use common::{batch, config, open, receive};
 use userdma_link::{TooLong, UdpConfig};
 use userdma_mem::LinkCaps;
@@ -106,42 +106,10 @@ fn single_packets_have_number_zero() {
     }
 }
 
-/// Runs `test` in a thread with a network of its own, which has a loopback interface of this MTU.
-fn in_network_with_mtu(mtu: i32, test: impl FnOnce() + Send + 'static) {
-    let thread = thread::spawn(move || {
-        // SAFETY: takes a number; affects this thread only, which ends with the test.
-        if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
-            eprintln!("SKIPPED: no network of its own without privilege: {}", io::Error::last_os_error());
-            return;
-        }
-        bring_up_loopback(mtu);
-        test();
-    });
-    if let Err(panic) = thread.join() {
-        std::panic::resume_unwind(panic);
-    }
-}
-
-fn bring_up_loopback(mtu: i32) {
-    // SAFETY: takes numbers only; the new descriptor belongs to nobody else.
-    let socket = unsafe {
-        OwnedFd::from_raw_fd(libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0))
-    };
-    // SAFETY: `ifreq` is plain numbers and bytes. Both calls read the name "lo" and the number set before.
-    unsafe {
-        let mut request: libc::ifreq = std::mem::zeroed();
-        request.ifr_name[0] = b'l' as libc::c_char;
-        request.ifr_name[1] = b'o' as libc::c_char;
-        request.ifr_ifru.ifru_mtu = mtu;
-        assert_eq!(libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFMTU as _, &raw mut request), 0);
-        request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
-        assert_eq!(libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as _, &raw mut request), 0);
-    }
-}
-
 #[test]
 fn a_packet_beyond_the_mtu_is_dropped_and_reported() {
-    in_network_with_mtu(1500, || {
+    in_own_network(|network| {
+        network.bring_up("lo", 1500);
         for (ip, headers) in [("127.0.0.1", 28), ("::1", 48)] {
             for segmentation in [true, false] {
                 let config = UdpConfig { segmentation, ..config() };

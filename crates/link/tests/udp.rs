@@ -106,8 +106,8 @@ fn batches_of_one_socket_share_a_system_call_and_keep_their_order() {
     let caps = tx.caps();
     let route = |socket| tx.route(rx.local(), rx.port(), socket);
     let mut batches: Vec<TxBatch> = (0..6).map(|_| batch(&caps, &route(1), &[100, 100, 50])).collect();
-    batches.push(TxBatch::new(&caps));
     batches.extend((0..40).map(|_| batch(&caps, &route(2), &[64])));
+    batches.push(TxBatch::new(&caps));
     let report = tx.send(Time::ZERO, &mut batches);
     let wanted =
         SendReport { taken: 47, packets: 58, bytes: 6 * 250 + 40 * 64, calls: 3, ..SendReport::default() };

@@ -1,4 +1,4 @@
-//! Several messages per system call: `sendmmsg` and `recvmmsg`, without the C library's wrappers.
+//! Messages by system calls, several by one (`sendmmsg`, `recvmmsg`), without the C library's wrappers.
 //!
 //! The wrappers are points where a thread may be cancelled, which would leave a device half driven; a plain
 //! `syscall` is not. Headers live on the stack for the length of a call, so no pointer outlives what it points to.
@@ -41,7 +41,7 @@ impl SendArrays {
     ) -> io::Result<usize> {
         let mut iovecs = [const { MaybeUninit::<libc::iovec>::uninit() }; SEND_MAX];
         let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; SEND_MAX];
-        let mut count = 0;
+        let mut count = 0usize;
         let places = self.slots.iter_mut().zip(&mut iovecs).zip(&mut headers);
         for (message, ((slot, iovec), header)) in messages.zip(places) {
             *slot = (message.addr.0, message.control.0);
@@ -59,17 +59,17 @@ impl SendArrays {
             }
             count += 1;
         }
+        let (fd, flags) = (fd.as_raw_fd(), libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
         // SAFETY: the first `count` headers are written. Their names and control messages lie in `self.slots`, their
         // iovecs in `iovecs`, the bytes those point to in messages that `'a` keeps alive: all beyond this call, in which
-        // the kernel reads them. It writes only `msg_len` of the headers. The call cannot block or be cancelled.
+        // the kernel reads them. It writes only `msg_len` of the headers. The calls cannot block or be cancelled. A
+        // `mmsghdr` begins with its `msghdr`.
         let sent = unsafe {
-            libc::syscall(
-                libc::SYS_sendmmsg,
-                fd.as_raw_fd(),
-                headers.as_mut_ptr(),
-                count,
-                libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
-            )
+            match count {
+                // One message costs less this way; the result is its length, which is not 0.
+                1 => libc::syscall(libc::SYS_sendmsg, fd, headers.as_ptr(), flags).min(1),
+                _ => libc::syscall(libc::SYS_sendmmsg, fd, headers.as_mut_ptr(), count, flags),
+            }
         };
         usize::try_from(sent).map_err(|_| io::Error::last_os_error())
     }
@@ -149,22 +149,28 @@ impl RecvArrays {
             header.msg_hdr.msg_control = (&raw mut slot.control).cast();
             header.msg_hdr.msg_controllen = size_of::<Control>() as _; // below 100
         }
+        let (fd, flags) = (fd.as_raw_fd(), libc::MSG_DONTWAIT);
+        let no_limit = std::ptr::null_mut::<libc::timespec>();
         // SAFETY: the first `wanted` headers are written. Each points to an address and a control buffer of its own slot
         // and, through its iovec, to its own RECV_BUFFER bytes, with their true sizes; all of them are plain bytes, are
-        // borrowed mutably through `self` and live beyond this call, in which the kernel writes them. The call
-        // cannot block or be cancelled.
-        let received = unsafe {
-            libc::syscall(
-                libc::SYS_recvmmsg,
-                fd.as_raw_fd(),
-                headers.as_mut_ptr(),
-                wanted,
-                libc::MSG_DONTWAIT,
-                std::ptr::null_mut::<libc::timespec>(),
-            )
+        // borrowed mutably through `self` and live beyond this call, in which the kernel writes them. The calls
+        // cannot block or be cancelled. A `mmsghdr` begins with its `msghdr`.
+        let result = unsafe {
+            match wanted {
+                // One message costs less this way, most of all if it is not there; the result is its length.
+                1 => libc::syscall(libc::SYS_recvmsg, fd, headers.as_mut_ptr(), flags),
+                _ => libc::syscall(libc::SYS_recvmmsg, fd, headers.as_mut_ptr(), wanted, flags, no_limit),
+            }
         };
-        let received = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
-        for (slot, header) in self.slots.iter_mut().zip(&headers).take(received.min(wanted)) {
+        let result = usize::try_from(result).map_err(|_| io::Error::last_os_error())?;
+        let received = if wanted == 1 { 1 } else { result.min(wanted) };
+        if wanted == 1 {
+            // SAFETY: the first header was written above, and by the kernel again.
+            let header = unsafe { headers[0].assume_init_mut() };
+            // A length below RECV_BUFFER.
+            header.msg_len = u32::try_from(result).unwrap_or(0);
+        }
+        for (slot, header) in self.slots.iter_mut().zip(&headers).take(received) {
             // SAFETY: the first `wanted` headers were written above, and by the kernel again.
             let header = unsafe { header.assume_init_ref() };
             slot.addr_len = header.msg_hdr.msg_namelen;

@@ -253,6 +253,22 @@ mod tests {
         assert_eq!((report.packets, report.calls, report.caps_changed), (1, 1, false));
     }
 
+    /// A socket that wants to hear of them is told of ICMP answers by its next send, which then does nothing else.
+    #[test]
+    fn a_send_that_tells_of_an_earlier_packet_is_repeated() {
+        let config = UdpConfig { port: 0, ..UdpConfig::default() };
+        let mut tx = UdpLink::open(LinkId(0), "127.0.0.1".parse().unwrap(), 0, &config).unwrap();
+        let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let route = tx.route(nobody.ip(), nobody.port(), 0);
+        set(tx.sender.sockets[0].as_fd(), libc::IPPROTO_IP, libc::IP_RECVERR, 1).unwrap();
+        let mut batch = [TxBatch::new(&tx.caps())];
+        for icmp_errors in [0, 1, 1] {
+            batch[0].push(&route, 10).unwrap();
+            let report = tx.send(Time::ZERO, &mut batch);
+            assert_eq!((report.packets, report.dropped, report.icmp_errors), (1, 0, icmp_errors));
+        }
+    }
+
     #[test]
     fn errors_mean_what_the_kernel_means_by_them() {
         let refusal = |errno| Refusal::from(io::Error::from_raw_os_error(errno));

@@ -1,7 +1,15 @@
 //! What the tests of links share.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::cast_possible_truncation, reason = "tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    reason = "tests"
+)]
+
+pub(crate) mod netns;
 
 use std::net::IpAddr;
 
