@@ -49,6 +49,8 @@ impl Requester {
             }
             self.rnr_left -= 1;
         }
+        // The peer has answered: what was lost before counts no longer.
+        self.retries_left = attr.retry_cnt;
         self.go_back(ctx, attr);
         self.rnr_until = Some(ctx.now + timer.duration());
         None

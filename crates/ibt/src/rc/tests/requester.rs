@@ -162,6 +162,21 @@ fn rnr_gives_up_after_rnr_retry_and_seven_is_for_ever() {
 }
 
 #[test]
+fn a_peer_that_asks_to_wait_is_alive_so_the_retries_are_new() {
+    let mut a = Side::with(&QpAttr { retry_cnt: 1, rnr_retry: 7, ..attributes() });
+    a.post_signaled(1, SendOp::Send, 8);
+    a.sends();
+    for k in 1..=10 {
+        a.at_ms(100 * k); // the timeout is 67 ms
+        assert_eq!(a.sends(), ["SEND Only +0 a 8"], "resend {k}");
+        a.receive(&rnr(0, 1));
+        a.at_ms(100 * k + 1);
+        assert_eq!(a.sends().len(), 1);
+    }
+    assert!(a.sent_wcs().is_empty());
+}
+
+#[test]
 fn answers_to_nothing_are_counted_and_ignored() {
     let mut a = Side::new();
     a.post_signaled(1, SendOp::Send, 8);
