@@ -24,14 +24,25 @@ pub(super) struct ReadAnswer {
     pub(super) msn: Msn,
     /// The packet that is sent next.
     pub(super) next: u32,
+    /// It answers a request that was executed before.
+    pub(super) again: bool,
 }
 
 /// An answer that waits to be sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Answer {
     Read(ReadAnswer),
-    Atomic { psn: Psn, msn: Msn, original: u64 },
+    Atomic { psn: Psn, msn: Msn, original: u64, again: bool },
     Nak { psn: Psn, msn: Msn, syndrome: Syndrome },
+}
+
+impl Answer {
+    const fn is_again(&self) -> bool {
+        match self {
+            Self::Read(ReadAnswer { again, .. }) | Self::Atomic { again, .. } => *again,
+            Self::Nak { .. } => false,
+        }
+    }
 }
 
 /// A READ whose answer cannot go on at this PSN.
@@ -75,9 +86,17 @@ impl Responder {
         !self.answers.is_empty() || self.ack_due
     }
 
-    /// READs and atomics whose answers have not all been sent.
+    /// READs and atomics whose answers have not all been sent. Repetitions do not count: the peer may have asked for
+    /// them and for new ones besides, since it knows that the first answers were lost only when it asks again.
     pub(super) fn unanswered(&self) -> usize {
-        self.answers.iter().filter(|a| !matches!(a, Answer::Nak { .. })).count()
+        self.answers.iter().filter(|a| !matches!(a, Answer::Nak { .. }) && !a.is_again()).count()
+    }
+
+    /// Queues a repetition before the answers to new requests, and behind earlier repetitions: the peer takes them in
+    /// the order of its requests only.
+    fn answer_again(&mut self, answer: Answer) {
+        let place = self.answers.iter().take_while(|a| a.is_again()).count();
+        self.answers.insert(place, answer);
     }
 
     pub(super) fn forget_responses(&mut self) {
@@ -127,8 +146,9 @@ impl Responder {
             len: reth.dma_len(),
             msn: self.msn,
             next: 0,
+            again: true,
         });
-        self.answers.push_front(Answer::Read(answer));
+        self.answer_again(Answer::Read(answer));
     }
 
     fn repeat_atomic(&mut self, ctx: &mut Ctx<'_>, psn: Psn) {
@@ -137,13 +157,13 @@ impl Responder {
         }
         let stored = self.resources.iter().find_map(|resource| match resource {
             Resource::Atomic { psn: of, msn, original } if *of == psn => {
-                Some(Answer::Atomic { psn, msn: *msn, original: *original })
+                Some(Answer::Atomic { psn, msn: *msn, original: *original, again: true })
             }
             Resource::Atomic { .. } | Resource::Read(_) => None,
         });
         match stored {
             Some(answer) if self.answers.len() < self.resources.len() + SPARE_ANSWERS => {
-                self.answers.push_front(answer);
+                self.answer_again(answer);
             }
             Some(_) | None => ctx.stats.drop_duplicate += 1,
         }
@@ -175,7 +195,7 @@ impl Responder {
                         return Err(BrokenRead { psn: read.first_psn.add(read.next), msn: read.msn, code });
                     }
                 },
-                Answer::Atomic { psn, msn, original } => send_atomic_ack(out, *psn, *msn, *original),
+                Answer::Atomic { psn, msn, original, .. } => send_atomic_ack(out, *psn, *msn, *original),
                 Answer::Nak { psn, msn, syndrome } => {
                     let bth = out.bth(Opcode::RcAcknowledge, *psn);
                     put_acknowledge(&bth, &Aeth::new(*syndrome, *msn), out)
@@ -233,6 +253,7 @@ fn continuation(read: &ReadAnswer, psn: Psn, va: u64, rkey: RKey, len: u32, mtu:
         next: skipped,
         packets: skipped + packets_of(len, mtu),
         len: offset + len,
+        again: true,
         ..*read
     })
 }

@@ -382,6 +382,7 @@ impl Responder {
             len: reth.dma_len(),
             msn: self.msn,
             next: 0,
+            again: false,
         };
         self.epsn = self.epsn.add(answer.packets);
         self.answer(Answer::Read(answer));
@@ -409,7 +410,7 @@ impl Responder {
         self.executed_packet();
         self.msn = self.msn.next();
         let msn = self.msn;
-        self.answer(Answer::Atomic { psn, msn, original });
+        self.answer(Answer::Atomic { psn, msn, original, again: false });
         self.resources.push_back(Resource::Atomic { psn, msn, original });
         Ok(())
     }

@@ -113,6 +113,28 @@ fn atomics_execute_once_and_repeat_their_answer() {
 }
 
 #[test]
+fn repeated_answers_come_in_order_and_do_not_count_against_the_peers_limit() {
+    let mut b = Side::with(&QpAttr { max_dest_rd_atomic: 2, ..attributes() });
+    let at = b.remote(0);
+    b.memory.store(0, 0).unwrap();
+    for psn in [0, 1] {
+        b.receive(&fetch_add(psn, at, 1));
+    }
+    b.sends();
+    for psn in [0, 1, 2] {
+        b.receive(&fetch_add(psn, at, 1));
+    }
+    assert_eq!(
+        b.sends(),
+        [
+            "ATOMIC ACK +0 0x1f msn 1 was 0",
+            "ATOMIC ACK +1 0x1f msn 2 was 1",
+            "ATOMIC ACK +2 0x1f msn 3 was 2"
+        ]
+    );
+}
+
+#[test]
 fn one_nak_per_gap() {
     let mut b = Side::new();
     for k in 0..4 {
