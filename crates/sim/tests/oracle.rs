@@ -1,7 +1,7 @@
 //! Random programs under random faults.
 //!
 //! `USERDMA_ORACLE_SEED` is the first program's seed (decimal, or hexadecimal after `0x`), `USERDMA_ORACLE_COUNT` how many
-//! programs are run.
+//! programs are run; with `USERDMA_ORACLE_TRACE` a failure shows all of its program's packets instead of the last ones.
 
 use userdma_sim::oracle;
 
@@ -12,6 +12,7 @@ fn random_programs_do_what_the_model_says() {
     println!("oracle: {count} programs from seed {seed:#x}");
     match oracle::run_many(seed, count) {
         Ok(report) => println!("{report}"),
+        Err(failure) if std::env::var_os("USERDMA_ORACLE_TRACE").is_some() => panic!("{failure:#}"),
         Err(failure) => panic!("{failure}"),
     }
 }

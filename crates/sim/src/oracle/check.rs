@@ -3,7 +3,7 @@
 use userdma_verbs::{AtomicOp, SendFlags, SendOp, Wc, WcFlags, WcOpcode, WcStatus};
 
 use super::shadow::Shadow;
-use super::world::{CELLS, DATA, Flow, Mistake, Piece, Send, WindowMode, World};
+use super::world::{CELLS, DATA, Flow, Mistake, Piece, Send, TARGET, WindowMode, World};
 
 /// What completions say about a flow's sends of this phase.
 #[derive(Clone, Copy, Debug)]
@@ -166,6 +166,11 @@ impl World {
                 // Nobody executed it; but a message that is refused for its length may have begun to land.
                 if let Some(recv) = send.recv.map(|recv| &flow.recvs[recv]) {
                     land(&mut self.arenas[1 - side].shadow, &recv.pieces, &send.payload, false);
+                }
+                // And a READ that leaves the region may be asked for in pieces, of which the first ones do not.
+                if matches!(send.op, SendOp::Read(_)) {
+                    let inside = flow.target.shadow.bytes(send.at, send.len.min(TARGET - send.at)).to_vec();
+                    land(&mut self.arenas[side].shadow, &send.landing, &inside, false);
                 }
                 continue;
             }

@@ -291,7 +291,7 @@ impl World {
         };
         let remote = self.remote(flow, at, rkey);
         if mistake != Mistake::ReadOnly && self.rng.random_bool(0.3) {
-            return self.push_read(flow, remote, 0, len);
+            return self.push_read(flow, remote, at, len);
         }
         let send = self.draw_source(flow, SendOp::Write(remote), len);
         self.flows[flow].sends.push(send);

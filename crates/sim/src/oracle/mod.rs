@@ -38,9 +38,10 @@ pub struct Failure {
     pub trace: Vec<String>,
 }
 
+/// The end of the trace and the reason; with `{:#}` the whole trace.
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let skipped = self.trace.len().saturating_sub(TRACE_LINES);
+        let skipped = if f.alternate() { 0 } else { self.trace.len().saturating_sub(TRACE_LINES) };
         writeln!(f, "the last {} of {} lines:", self.trace.len() - skipped, self.trace.len())?;
         for line in &self.trace[skipped..] {
             writeln!(f, "{line}")?;

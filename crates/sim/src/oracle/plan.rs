@@ -53,10 +53,10 @@ impl Plan {
         }
     }
 
-    /// Whether packets can be lost, so that an answer may never come.
+    /// Whether packets can be lost or overtaken, so that an answer may not come when it should.
     pub(super) fn is_lossy(&self) -> bool {
         let faults = &self.pair.faults;
-        faults.loss + faults.response_loss + faults.corrupt > 0.0
+        faults.loss + faults.response_loss + faults.corrupt + faults.reorder > 0.0
     }
 }
 
