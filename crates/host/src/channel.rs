@@ -21,8 +21,7 @@ use crate::shared::Shared;
 use crate::sleep::{FOREVER, Sleeper};
 
 /// Why there is no event.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum EventError {
     /// The device is not usable.
     #[error(transparent)]

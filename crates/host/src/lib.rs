@@ -41,3 +41,4 @@ pub use userdma_ibt::Stats;
 pub use userdma_link::{FaultStats, Faults};
 pub use userdma_nic::{GidEntry, Shard};
 pub use vec_mr::VecMr;
+pub use wait::uptime;

@@ -1,9 +1,14 @@
-//! Waiting for a descriptor, without driving.
+//! Time, and waiting for a descriptor without driving.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 use userdma_link::clock;
+
+/// Time since the machine started, for deadlines.
+pub fn uptime() -> Duration {
+    Duration::from_nanos(clock::now().nanos())
+}
 
 /// Sleeps until `fd` is readable, `timeout` has passed, or a signal handler ran. In the C library's `poll`, because threads
 /// of C programs may be cancelled here.

@@ -5,12 +5,22 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use userdma_host::{DeviceInfo, Host, Stats};
+use userdma_host::{DeviceInfo, FaultStats, Faults, Host, HostConfig, Stats};
 use userdma_verbs::{AsyncEvent, DeviceAttr, Gid, PortAttr};
 
 use crate::{CompChannel, Cq, Error, Pd};
 
 /// The devices of this machine: one for each interface that is up and has an address, loopback last.
+///
+/// # Errors
+/// What the kernel says to the question for its interfaces.
+///
+/// ```
+/// for device in userdma::devices()? {
+///     println!("{}: {:?}, MTU {}", device.name, device.addresses, device.active_mtu.bytes());
+/// }
+/// # Ok::<_, std::io::Error>(())
+/// ```
 pub fn devices() -> io::Result<Vec<DeviceInfo>> {
     userdma_host::devices()
 }
@@ -22,6 +32,17 @@ pub struct Device {
 }
 
 /// What is asked of a device before it is opened.
+///
+/// ```
+/// # let path = std::env::temp_dir().join("userdma-doc.pcapng");
+/// let device = userdma::Device::builder()
+///     .address([127, 0, 21, 1])
+///     .faults("loss=0.01,seed=7")
+///     .capture(&path)
+///     .open()?;
+/// assert_eq!(device.name(), "roce_lo");
+/// # Ok::<_, userdma::Error>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct DeviceBuilder {
     names: Vec<String>,
@@ -38,7 +59,14 @@ impl Device {
     /// commas (`"10.0.0.1,2001:db8::1"`).
     ///
     /// # Errors
-    /// [`Error::Open`] names the address if it is not ours, or taken by another process.
+    /// [`Error::Open`] names the address if it is not this machine's, or taken by another process.
+    ///
+    /// ```
+    /// let device = userdma::Device::open("127.0.21.2")?;
+    /// let taken = userdma::Device::open("127.0.21.2").unwrap_err();
+    /// assert!(taken.to_string().contains("127.0.21.2"));
+    /// # Ok::<_, userdma::Error>(())
+    /// ```
     pub fn open(name: &str) -> Result<Self, Error> {
         Self::builder().name(name).open()
     }
@@ -59,62 +87,104 @@ impl Device {
     }
 
     /// Its limits.
+    ///
+    /// # Errors
+    /// The device is not usable.
     pub fn attr(&self) -> Result<DeviceAttr, Error> {
-        todo!()
+        Ok(self.host.control(|shard, _| shard.device_attr())?)
     }
 
     /// Its port.
+    ///
+    /// # Errors
+    /// The device is not usable.
     pub fn port_attr(&self) -> Result<PortAttr, Error> {
-        todo!()
+        Ok(self.host.control(|shard, _| shard.port_attr())?)
     }
 
     /// A new protection domain.
+    ///
+    /// # Errors
+    /// There are too many, or the device is not usable.
     pub fn alloc_pd(&self) -> Result<Pd, Error> {
-        todo!()
+        Pd::alloc_on(self)
     }
 
     /// A completion queue of at least `cqe` entries that callers poll, or wait for alone.
+    ///
+    /// # Errors
+    /// [`Error::CreateCq`] says which size is possible.
     pub fn create_cq(&self, cqe: u32) -> Result<Cq, Error> {
-        let _ = cqe;
-        todo!()
+        let channel = self.create_comp_channel()?;
+        Cq::create(self, cqe, &channel, true)
     }
 
     /// A completion queue of at least `cqe` entries that reports to `channel`.
+    ///
+    /// # Errors
+    /// [`Error::CreateCq`] says which size is possible.
     pub fn create_cq_on(&self, cqe: u32, channel: &CompChannel) -> Result<Cq, Error> {
-        let _ = (cqe, channel);
-        todo!()
+        if !channel.is_of(self) {
+            return Err(Error::OtherDevice("completion channel"));
+        }
+        Cq::create(self, cqe, channel, false)
     }
 
     /// A completion channel, on which several completion queues can be waited for.
+    ///
+    /// # Errors
+    /// The system gives no descriptor, or the device is not usable.
     pub fn create_comp_channel(&self) -> Result<CompChannel, Error> {
-        todo!()
+        CompChannel::create(self)
     }
 
     /// The oldest asynchronous event, if there is one.
+    ///
+    /// # Errors
+    /// The process is a child of the device's.
     pub fn poll_event(&self) -> Result<Option<AsyncEvent>, Error> {
-        todo!()
+        Ok(self.host.poll_event()?)
     }
 
-    /// Waits for an asynchronous event; `None` once `timeout` has passed (never, if `None`).
+    /// Waits for an asynchronous event; `None` once `timeout` has passed (never, if `None`), or if another thread was
+    /// faster or a signal handler ran.
+    ///
+    /// # Errors
+    /// The process is a child of the device's.
     pub fn wait_event(&self, timeout: Option<Duration>) -> Result<Option<AsyncEvent>, Error> {
-        let _ = timeout;
-        todo!()
+        Ok(self.host.wait_event(timeout)?)
     }
 
     /// What the device has counted. Names follow the kernel's `hw_counters`.
+    ///
+    /// # Errors
+    /// The device is not usable.
     pub fn stats(&self) -> Result<Stats, Error> {
-        todo!()
+        Ok(self.host.stats()?)
+    }
+
+    /// What injected faults have done so far; zeros without any.
+    ///
+    /// # Errors
+    /// The device is not usable.
+    pub fn fault_stats(&self) -> Result<FaultStats, Error> {
+        Ok(self.host.fault_stats()?)
     }
 
     /// Writes every packet from now on to the pcapng file `path`.
+    ///
+    /// # Errors
+    /// The file could not be made.
     pub fn start_capture(&self, path: impl AsRef<Path>) -> Result<(), Error> {
-        let _ = path.as_ref();
-        todo!()
+        Ok(self.host.start_capture(path.as_ref())?)
     }
 
     /// Ends the capture and completes the file; whether there was one.
+    ///
+    /// # Errors
+    /// The file is not complete.
     pub fn stop_capture(&self) -> Result<bool, Error> {
-        todo!()
+        Ok(self.host.stop_capture()?)
     }
 }
 
@@ -169,7 +239,52 @@ impl DeviceBuilder {
     }
 
     /// Opens it.
+    ///
+    /// # Errors
+    /// A name or a fault that is not understood, or an address that is taken or not this machine's, is named.
     pub fn open(self) -> Result<Device, Error> {
-        todo!()
+        let mut addresses = Vec::new();
+        for name in self.names.iter().flat_map(|names| names.split(',')) {
+            addresses.extend(resolve(name.trim())?);
+        }
+        addresses.extend(&self.addresses);
+        let faults = self.faults.as_deref().unwrap_or("").parse::<Faults>();
+        let config = HostConfig {
+            addresses,
+            private_port: self.private_port,
+            faults: faults.map_err(|error| Error::Faults(error.to_string()))?,
+            capture: self.capture,
+            seed: self.seed,
+            max_window: self.max_window,
+        };
+        Ok(Device { host: Host::open(&config)? })
+    }
+}
+
+/// The addresses that a name stands for.
+fn resolve(name: &str) -> Result<Vec<IpAddr>, Error> {
+    if let Ok(address) = name.parse() {
+        return Ok(vec![address]);
+    }
+    let device = devices()?.into_iter().find(|device| device.name == name);
+    device.map(|device| device.addresses).ok_or_else(|| Error::Name(name.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_addresses_or_devices() {
+        assert_eq!(resolve("127.0.0.2").unwrap(), [IpAddr::from([127, 0, 0, 2])]);
+        assert!(resolve("roce_lo").unwrap().contains(&IpAddr::from([127, 0, 0, 1])));
+        let error = resolve("eth99").unwrap_err().to_string();
+        assert_eq!(error, "`eth99` is neither a device, as `roce_eth0`, nor an IP address");
+    }
+
+    #[test]
+    fn a_fault_that_is_not_understood_is_named() {
+        let error = Device::builder().address([127, 0, 21, 9]).faults("loss=2").open().unwrap_err();
+        assert_eq!(error.to_string(), "faults: loss=2: a probability from 0 to 1 is wanted");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use userdma_host::HostError;
+use userdma_host::{EventError, HostError};
 use userdma_verbs::{
     BindMwError, CreateCqError, CreateQpError, Errno, ModifyQpError, ObjectError, PostError, RegMrError,
 };
@@ -64,6 +64,14 @@ pub enum Error {
         /// Its entries.
         cqe: u32,
     },
+    /// The device has no such GID.
+    #[error("sgid_index is {index}, the device has {len} GIDs")]
+    NoGid {
+        /// The index.
+        index: u8,
+        /// How many there are.
+        len: usize,
+    },
     /// Objects of two devices do not go together.
     #[error("the {0} belongs to another device")]
     OtherDevice(&'static str),
@@ -75,7 +83,40 @@ pub enum Error {
 impl Error {
     /// The number that the C verbs would give.
     pub fn errno(&self) -> Errno {
-        let _ = self;
-        todo!()
+        match self {
+            Self::Open(error) => open_errno(error),
+            Self::Name(_) => Errno::Enoent,
+            Self::RegMr(error) => error.errno(),
+            Self::CreateCq(error) => error.errno(),
+            Self::CreateQp(error) => error.errno(),
+            Self::ModifyQp(error) => error.errno(),
+            Self::Post(error) => error.errno(),
+            Self::BindMw(error) => error.errno(),
+            Self::Object(error) => error.errno(),
+            Self::Memory(userdma_mem::MemError::Fault) => Errno::Efault,
+            Self::NoPd | Self::CqOverflow { .. } => Errno::Enomem,
+            Self::Faults(_)
+            | Self::Host(_)
+            | Self::Memory(userdma_mem::MemError::OutOfBounds { .. })
+            | Self::SharedChannel
+            | Self::NoGid { .. }
+            | Self::OtherDevice(_)
+            | Self::Io(_) => Errno::Einval,
+        }
+    }
+}
+
+fn open_errno(error: &OpenError) -> Errno {
+    let text = error.to_string();
+    if text.contains("EADDRINUSE") { Errno::Eaddrinuse } else { Errno::Einval }
+}
+
+impl From<EventError> for Error {
+    fn from(error: EventError) -> Self {
+        match error {
+            EventError::Host(error) => error.into(),
+            // Callers here wait on; programs in C are told.
+            EventError::Interrupted => Self::Io(io::ErrorKind::Interrupted.into()),
+        }
     }
 }

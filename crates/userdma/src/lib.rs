@@ -36,6 +36,7 @@ mod cq;
 mod device;
 mod error;
 mod exchange;
+mod ledger;
 mod mr;
 mod mw;
 mod pd;
@@ -49,11 +50,14 @@ pub use exchange::{Endpoint, Exchange, exchange};
 pub use mr::{DeregisterError, Mr, MrSlice, RemoteMr, SliceRange};
 pub use mw::Mw;
 pub use pd::Pd;
-pub use qp::{Data, Init, Inline, Qp, QpBuilder, Rtr, RtrAttr, Rts, RtsAttr, SetupError, Sgl, Unchecked};
-pub use userdma_host::{DeviceInfo, Faults, HostError, Stats};
+pub use qp::{
+    Data, Init, Inline, Posts, Qp, QpBuilder, Rtr, RtrAttr, Rts, RtsAttr, SetupError, Sgl, Unchecked,
+};
+pub use userdma_host::{DeviceInfo, FaultStats, Faults, HostError, Stats};
 pub use userdma_objects::Arm;
 pub use userdma_verbs::{
-    AccessFlags, AckTimeout, AhAttr, AsyncEvent, BindMwError, CreateCqError, CreateQpError, DeviceAttr, Errno, Gid,
-    GlobalRoute, LKey, ModifyQpError, Mtu, ObjectError, PKey, PortAttr, PortState, PostError, Psn, QpAttr, QpAttrMask,
-    QpCap, QpState, Qpn, RKey, RegMrError, RnrTimer, SendFlags, Wc, WcFlags, WcOpcode, WcStatus,
+    AccessFlags, AckTimeout, AhAttr, AsyncEvent, BindMwError, CreateCqError, CreateQpError, DeviceAttr,
+    Errno, Gid, GlobalRoute, LKey, ModifyQpError, Mtu, ObjectError, PKey, PortAttr, PortState, PostError,
+    Psn, QpAttr, QpAttrMask, QpCap, QpState, Qpn, RKey, RegMrError, RnrTimer, SendFlags, Wc, WcFlags,
+    WcOpcode, WcStatus,
 };

@@ -1,31 +1,48 @@
 //! Memory regions.
 
-use std::ops::{Bound, RangeBounds};
+mod slice;
 
-use userdma_verbs::{AccessFlags, LKey, RKey};
+use std::ops::RangeBounds;
+use std::sync::Arc;
+
+use userdma_host::VecMr;
+use userdma_mem::{Buffer, Region};
+use userdma_objects::MrKeys;
+use userdma_verbs::{AccessFlags, LKey, ObjectError, RKey};
 
 use crate::{Error, Pd};
+
+pub use slice::{MrSlice, RemoteMr, SliceRange};
 
 /// Registered memory. It is never borrowed: devices and peers may change it at any time.
 ///
 /// Dropping it ends the registration as soon as no slice of it and no posted operation is left.
 #[derive(Debug)]
-pub struct Mr {}
+pub struct Mr {
+    inner: Arc<Inner>,
+}
 
-/// A range of an [`Mr`], which stays registered as long as the slice exists.
-#[derive(Clone, Debug)]
-pub struct MrSlice {}
+/// The registration: counted by the region itself, its slices, posted operations, bound windows.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pd: Pd,
+    keys: MrKeys,
+    region: Region,
+    /// The address of the first byte for work requests and peers.
+    addr: u64,
+    access: AccessFlags,
+    memory: Memory,
+}
 
-/// Memory of a peer: what one-sided operations name. Made by [`Mr::remote`] there, sent here by
-/// [`exchange`](crate::exchange) or in a message.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct RemoteMr {
-    /// First address.
-    pub addr: u64,
-    /// The key.
-    pub rkey: RKey,
-    /// Bytes.
-    pub len: u64,
+/// Who ends the registration.
+#[derive(Debug)]
+enum Memory {
+    /// The inner itself: memory of the device's making, or raw.
+    Registered,
+    /// The vector's own registration.
+    Vec(VecMr),
+    /// Nobody: it has ended.
+    Ended,
 }
 
 /// A region that could not be taken apart, and why.
@@ -39,8 +56,22 @@ pub struct DeregisterError {
 }
 
 impl Mr {
+    pub(crate) fn alloc(pd: &Pd, len: usize, access: AccessFlags) -> Result<Self, Error> {
+        let buffer = Arc::new(Buffer::new(len)?);
+        Self::of_region(pd, Region::from_buffer(&buffer), access)
+    }
+
+    pub(crate) fn register(pd: &Pd, vec: Vec<u8>, access: AccessFlags) -> Result<Self, Error> {
+        let memory = VecMr::register(pd.host(), pd.id(), vec, access)?.map_err(|(_, error)| error)?;
+        let (keys, region) = (memory.keys(), memory.region().clone());
+        Ok(Self::new(pd, keys, region, access, Memory::Vec(memory)))
+    }
+
     /// Registers `len` bytes of this process's memory at `addr`, which need not be owned by Rust. The memory may
     /// vanish (be unmapped) while it is registered: work requests that need it then end in errors.
+    ///
+    /// # Errors
+    /// [`Error::RegMr`] if the memory is not there or lacks the rights.
     ///
     /// # Safety
     /// Until the region, its slices and every operation posted with it are gone, bytes of the range may be read and,
@@ -48,44 +79,61 @@ impl Mr {
     /// be live meanwhile (except shared ones, if the rights allow reading only), and the memory must not become
     /// part of another allocation.
     #[allow(unsafe_code)]
-    pub unsafe fn register_raw(pd: &Pd, addr: *mut u8, len: usize, access: AccessFlags) -> Result<Self, Error> {
-        let _ = (pd, addr, len, access);
-        todo!()
+    pub unsafe fn register_raw(
+        pd: &Pd,
+        addr: *mut u8,
+        len: usize,
+        access: AccessFlags,
+    ) -> Result<Self, Error> {
+        // SAFETY: the caller promises what the region demands for as long as clones of this region exist: in the device's
+        // table and here, both until the registration ends.
+        let region = unsafe { Region::from_raw(addr, len) };
+        Self::of_region(pd, region, access)
+    }
+
+    fn of_region(pd: &Pd, region: Region, access: AccessFlags) -> Result<Self, Error> {
+        let keys = pd.host().reg_mr(pd.id(), region.clone(), iova(&region, access), access)??;
+        Ok(Self::new(pd, keys, region, access, Memory::Registered))
+    }
+
+    fn new(pd: &Pd, keys: MrKeys, region: Region, access: AccessFlags, memory: Memory) -> Self {
+        let addr = iova(&region, access);
+        Self { inner: Arc::new(Inner { pd: pd.clone(), keys, region, addr, access, memory }) }
     }
 
     /// Bytes.
     pub fn len(&self) -> usize {
-        todo!()
+        self.inner.len()
     }
 
     /// Whether it has none.
     pub fn is_empty(&self) -> bool {
-        todo!()
+        self.len() == 0
     }
 
     /// The address that work requests and peers use for its first byte.
     pub fn addr(&self) -> u64 {
-        todo!()
+        self.inner.addr
     }
 
     /// The key for local work requests.
     pub fn lkey(&self) -> LKey {
-        todo!()
+        self.inner.keys.lkey
     }
 
     /// The key for peers.
     pub fn rkey(&self) -> RKey {
-        todo!()
+        self.inner.keys.rkey
     }
 
     /// The rights.
     pub fn access(&self) -> AccessFlags {
-        todo!()
+        self.inner.access
     }
 
     /// What a peer needs to reach it.
     pub fn remote(&self) -> RemoteMr {
-        todo!()
+        self.slice(..).remote()
     }
 
     /// A range of it, for work requests.
@@ -93,50 +141,69 @@ impl Mr {
     /// # Panics
     /// If the range is not inside the region, as slices do.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> MrSlice {
-        let _ = range;
-        todo!()
+        MrSlice::new(&self.inner, SliceRange::of(&range, self.len()))
     }
 
     /// Copies from `offset` into `out`.
+    ///
+    /// # Errors
+    /// The range is not inside the region, or the memory has vanished. `out` holds any mixture then.
     pub fn read(&self, offset: usize, out: &mut [u8]) -> Result<(), Error> {
-        let _ = (offset, out);
-        todo!()
+        Ok(self.inner.region.read(offset as u64, out)?)
     }
 
-    /// Copies `len` bytes from `offset` into a new vector.
+    /// Copies a range into a new vector.
+    ///
+    /// # Errors
+    /// The memory has vanished.
+    ///
+    /// # Panics
+    /// If the range is not inside the region, as slices do.
     pub fn to_vec(&self, range: impl RangeBounds<usize>) -> Result<Vec<u8>, Error> {
-        let _ = range;
-        todo!()
+        let SliceRange { start, end } = SliceRange::of(&range, self.len());
+        let mut vec = vec![0; end - start];
+        self.read(start, &mut vec)?;
+        Ok(vec)
     }
 
     /// Copies `data` to `offset`.
+    ///
+    /// # Errors
+    /// The range is not inside the region, or the memory has vanished or is read-only. Any part may be written then.
     pub fn write(&self, offset: usize, data: &[u8]) -> Result<(), Error> {
-        let _ = (offset, data);
-        todo!()
+        Ok(self.inner.region.write(offset as u64, data)?)
     }
 
-    /// Atomically loads the 8 bytes at `offset` (a multiple of 8 from an aligned start), in host order.
+    /// Atomically loads the 8 bytes at `offset`, in host order; their address must be a multiple of 8.
+    ///
+    /// # Errors
+    /// They are not inside the region or not aligned, or the memory has vanished.
     pub fn load(&self, offset: usize) -> Result<u64, Error> {
-        let _ = offset;
-        todo!()
+        Ok(self.inner.region.load(offset as u64)?)
     }
 
-    /// Atomically stores 8 bytes at `offset`.
+    /// Atomically stores 8 bytes at `offset`, as [`Mr::load`].
+    ///
+    /// # Errors
+    /// As [`Mr::load`].
     pub fn store(&self, offset: usize, value: u64) -> Result<(), Error> {
-        let _ = (offset, value);
-        todo!()
+        Ok(self.inner.region.store(offset as u64, value)?)
     }
 
     /// Atomically adds to the 8 bytes at `offset`, wrapping; the value before. Atomic with peers' atomics.
+    ///
+    /// # Errors
+    /// As [`Mr::load`].
     pub fn fetch_add(&self, offset: usize, add: u64) -> Result<u64, Error> {
-        let _ = (offset, add);
-        todo!()
+        Ok(self.inner.region.fetch_add(offset as u64, add)?)
     }
 
     /// Atomically stores `swap` at `offset` if the 8 bytes there equal `compare`; the value before.
+    ///
+    /// # Errors
+    /// As [`Mr::load`].
     pub fn compare_swap(&self, offset: usize, compare: u64, swap: u64) -> Result<u64, Error> {
-        let _ = (offset, compare, swap);
-        todo!()
+        Ok(self.inner.region.compare_swap(offset as u64, compare, swap)?)
     }
 
     /// Ends the registration now.
@@ -144,98 +211,66 @@ impl Mr {
     /// # Errors
     /// [`DeregisterError`] holds the region, unchanged, while slices, posted operations or windows use it.
     pub fn deregister(self) -> Result<(), DeregisterError> {
-        todo!()
+        self.into_inner().map(drop)
     }
 
     /// Ends the registration and gives back the vector that was registered; memory from [`Pd::alloc`] or
     /// [`Mr::register_raw`] is copied into a new one.
     ///
     /// # Errors
-    /// As [`Mr::deregister`].
+    /// As [`Mr::deregister`]; or the memory has vanished.
     pub fn into_vec(self) -> Result<Vec<u8>, DeregisterError> {
-        todo!()
+        if !matches!(self.inner.memory, Memory::Vec(_)) {
+            return match self.to_vec(..) {
+                Ok(copy) => self.deregister().map(|()| copy),
+                Err(reason) => Err(DeregisterError { mr: self, reason }),
+            };
+        }
+        let mut inner = self.into_inner()?;
+        match std::mem::replace(&mut inner.memory, Memory::Ended) {
+            Memory::Vec(memory) => memory.deregister().map_err(|(memory, reason)| {
+                inner.memory = Memory::Vec(memory);
+                DeregisterError { mr: Self { inner: Arc::new(inner) }, reason: reason.into() }
+            }),
+            // It was a vector above, and nobody else has it.
+            Memory::Registered | Memory::Ended => Ok(Vec::new()),
+        }
+    }
+
+    fn into_inner(self) -> Result<Inner, DeregisterError> {
+        Arc::try_unwrap(self.inner).map_err(|inner| {
+            let users = u32::try_from(Arc::strong_count(&inner) - 1).unwrap_or(u32::MAX);
+            let reason = ObjectError::Busy { object: "memory region", users };
+            DeregisterError { mr: Self { inner }, reason: reason.into() }
+        })
     }
 }
 
-impl MrSlice {
-    /// Bytes.
-    pub fn len(&self) -> usize {
-        todo!()
+impl Inner {
+    pub(crate) fn pd(&self) -> &Pd {
+        &self.pd
     }
 
-    /// Whether it has none.
-    pub fn is_empty(&self) -> bool {
-        todo!()
-    }
-
-    /// Where it starts in its region.
-    pub fn offset(&self) -> usize {
-        todo!()
-    }
-
-    /// A range of the slice.
-    ///
-    /// # Panics
-    /// If the range is not inside the slice.
-    pub fn slice(&self, range: impl RangeBounds<usize>) -> Self {
-        let _ = range;
-        todo!()
-    }
-
-    /// Copies from `offset` of the slice into `out`.
-    pub fn read(&self, offset: usize, out: &mut [u8]) -> Result<(), Error> {
-        let _ = (offset, out);
-        todo!()
-    }
-
-    /// Copies `data` to `offset` of the slice.
-    pub fn write(&self, offset: usize, data: &[u8]) -> Result<(), Error> {
-        let _ = (offset, data);
-        todo!()
-    }
-
-    /// What a peer needs to reach it.
-    pub fn remote(&self) -> RemoteMr {
-        todo!()
+    fn len(&self) -> usize {
+        // It lies in this process's memory.
+        usize::try_from(self.region.len()).unwrap_or(usize::MAX)
     }
 }
 
-impl RemoteMr {
-    /// The part of it from `offset` on, `len` bytes long. Nothing is checked: the peer does that.
-    #[must_use]
-    pub fn slice(&self, offset: u64, len: u64) -> Self {
-        Self { addr: self.addr.wrapping_add(offset), rkey: self.rkey, len }
-    }
-
-    /// The part from `offset` on.
-    #[must_use]
-    pub fn at(&self, offset: u64) -> Self {
-        self.slice(offset, self.len.saturating_sub(offset))
+impl Drop for Inner {
+    fn drop(&mut self) {
+        match self.memory {
+            Memory::Registered => {
+                let lkey = self.keys.lkey;
+                // Windows that are bound to it hold it, so it is not busy; a device that is not usable has no peers.
+                let _ = self.pd.host().control(move |shard, _| shard.dereg_mr(lkey).map(drop));
+            }
+            Memory::Vec(_) | Memory::Ended => {}
+        }
     }
 }
 
-/// Start and end of a range within `len` bytes.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct SliceRange {
-    /// First byte.
-    pub start: usize,
-    /// One past the last.
-    pub end: usize,
-}
-
-impl SliceRange {
-    /// The range, if it lies within `len` bytes.
-    pub fn within(range: &impl RangeBounds<usize>, len: usize) -> Option<Self> {
-        let start = match range.start_bound() {
-            Bound::Included(&s) => s,
-            Bound::Excluded(&s) => s.checked_add(1)?,
-            Bound::Unbounded => 0,
-        };
-        let end = match range.end_bound() {
-            Bound::Included(&e) => e.checked_add(1)?,
-            Bound::Excluded(&e) => e,
-            Bound::Unbounded => len,
-        };
-        (start <= end && end <= len).then_some(Self { start, end })
-    }
+/// The address of the first byte for work requests and peers.
+fn iova(region: &Region, access: AccessFlags) -> u64 {
+    if access.contains(AccessFlags::ZERO_BASED) { 0 } else { region.addr() }
 }

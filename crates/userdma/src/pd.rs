@@ -1,34 +1,92 @@
 //! Protection domains: which queue pairs may touch which memory.
 
+use std::sync::Arc;
+
+use userdma_host::Host;
+use userdma_objects::PdId;
 use userdma_verbs::AccessFlags;
 
-use crate::{Cq, Error, Mr, Mw, QpBuilder};
+use crate::{Cq, Device, Error, Mr, Mw, QpBuilder};
 
-/// A protection domain. Clones are the same domain.
+/// A protection domain. Clones are the same domain; it ends when they and everything in it are gone.
 #[derive(Clone, Debug)]
-pub struct Pd {}
+pub struct Pd {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    host: Host,
+    id: PdId,
+}
 
 impl Pd {
-    /// Registers `len` bytes of new memory, all zero.
+    pub(crate) fn alloc_on(device: &Device) -> Result<Self, Error> {
+        let id = device.host.control(|shard, _| shard.alloc_pd())?.ok_or(Error::NoPd)?;
+        Ok(Self { inner: Arc::new(Inner { host: device.host.clone(), id }) })
+    }
+
+    pub(crate) fn host(&self) -> &Host {
+        &self.inner.host
+    }
+
+    pub(crate) fn id(&self) -> PdId {
+        self.inner.id
+    }
+
+    /// Registers `len` bytes of new memory, all zero, on page boundaries.
+    ///
+    /// # Errors
+    /// [`Error::RegMr`] if the rights do not go together, [`Error::Io`] if there is no memory.
+    ///
+    /// ```
+    /// # use userdma::{AccessFlags, Device};
+    /// # let pd = Device::open("127.0.21.3")?.alloc_pd()?;
+    /// let mr = pd.alloc(4096, AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_READ)?;
+    /// mr.write(100, b"for peers to read")?;
+    /// assert_eq!(mr.to_vec(104..109)?, b"peers"[..]);
+    /// # Ok::<_, userdma::Error>(())
+    /// ```
     pub fn alloc(&self, len: usize, access: AccessFlags) -> Result<Mr, Error> {
-        let _ = (len, access);
-        todo!()
+        Mr::alloc(self, len, access)
     }
 
     /// Registers a vector's memory: [`Mr::into_vec`] gives it back.
+    ///
+    /// # Errors
+    /// [`Error::RegMr`] if the rights do not go together. The vector is lost then.
+    ///
+    /// ```
+    /// # use userdma::{AccessFlags, Device};
+    /// # let pd = Device::open("127.0.21.4")?.alloc_pd()?;
+    /// let mr = pd.register(vec![7; 100], AccessFlags::LOCAL_WRITE)?;
+    /// mr.write(0, b"new")?;
+    /// let vec = mr.into_vec()?;
+    /// assert_eq!((&vec[..4], vec.len()), (&b"new\x07"[..], 100));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn register(&self, vec: Vec<u8>, access: AccessFlags) -> Result<Mr, Error> {
-        let _ = (vec, access);
-        todo!()
+        Mr::register(self, vec, access)
     }
 
     /// A new type 2 memory window, to be bound by [`Qp::post_bind_mw`](crate::Qp::post_bind_mw).
+    ///
+    /// # Errors
+    /// There are too many.
     pub fn alloc_mw(&self) -> Result<Mw, Error> {
-        todo!()
+        Mw::alloc(self)
     }
 
     /// A reliable connection to be made, with its completion queues.
     pub fn create_qp(&self, send_cq: &Cq, recv_cq: &Cq) -> QpBuilder {
-        let _ = (send_cq, recv_cq);
-        todo!()
+        QpBuilder::new(self, send_cq, recv_cq)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let id = self.id;
+        // Everything in it holds it, so it is not busy; and a device that is not usable needs no tidying.
+        let _ = self.host.control(move |shard, _| shard.dealloc_pd(id));
     }
 }

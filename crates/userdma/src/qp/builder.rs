@@ -1,86 +1,156 @@
 //! How a queue pair is made.
 
-use userdma_verbs::{AccessFlags, Psn};
+use std::hash::{BuildHasher, Hasher, RandomState};
 
-use super::{Init, Qp, Unchecked};
-use crate::Error;
+use userdma_verbs::{AccessFlags, Psn, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, QpType};
+
+use super::{Init, Inner, Qp, Unchecked};
+use crate::ledger::Ledger;
+use crate::{Cq, Error, Pd};
 
 /// A queue pair to be made. Defaults: 128 sends and receives, 16 elements a list, 512 bytes inline, all remote
 /// rights, GID 0, a random first PSN.
-#[derive(Debug)]
-pub struct QpBuilder {}
+#[derive(Clone, Debug)]
+pub struct QpBuilder {
+    pd: Pd,
+    send_cq: Cq,
+    recv_cq: Cq,
+    cap: QpCap,
+    sq_sig_all: bool,
+    access: AccessFlags,
+    sgid_index: u8,
+    psn: Option<Psn>,
+}
 
 impl QpBuilder {
-    /// Sends that may be outstanding, from post until their completion (or a later one) is polled.
-    #[must_use]
-    pub fn max_send_wr(self, count: u32) -> Self {
-        let _ = count;
-        todo!()
+    pub(crate) fn new(pd: &Pd, send_cq: &Cq, recv_cq: &Cq) -> Self {
+        Self {
+            pd: pd.clone(),
+            send_cq: send_cq.clone(),
+            recv_cq: recv_cq.clone(),
+            cap: QpCap {
+                max_send_wr: 128,
+                max_recv_wr: 128,
+                max_send_sge: 16,
+                max_recv_sge: 16,
+                max_inline_data: 512,
+            },
+            sq_sig_all: false,
+            access: AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ | AccessFlags::REMOTE_ATOMIC,
+            sgid_index: 0,
+            psn: None,
+        }
     }
 
-    /// Receives that may be outstanding.
+    /// Sends that may be outstanding, from post until their completion (or a later one) is polled.
     #[must_use]
-    pub fn max_recv_wr(self, count: u32) -> Self {
-        let _ = count;
-        todo!()
+    pub fn max_send_wr(mut self, count: u32) -> Self {
+        self.cap.max_send_wr = count;
+        self
+    }
+
+    /// Receives that may be outstanding, likewise.
+    #[must_use]
+    pub fn max_recv_wr(mut self, count: u32) -> Self {
+        self.cap.max_recv_wr = count;
+        self
     }
 
     /// Elements of a send's scatter/gather list.
     #[must_use]
-    pub fn max_send_sge(self, count: u32) -> Self {
-        let _ = count;
-        todo!()
+    pub fn max_send_sge(mut self, count: u32) -> Self {
+        self.cap.max_send_sge = count;
+        self
     }
 
     /// Elements of a receive's scatter/gather list.
     #[must_use]
-    pub fn max_recv_sge(self, count: u32) -> Self {
-        let _ = count;
-        todo!()
+    pub fn max_recv_sge(mut self, count: u32) -> Self {
+        self.cap.max_recv_sge = count;
+        self
     }
 
     /// Bytes of an inline send.
     #[must_use]
-    pub fn max_inline_data(self, bytes: u32) -> Self {
-        let _ = bytes;
-        todo!()
+    pub fn max_inline_data(mut self, bytes: u32) -> Self {
+        self.cap.max_inline_data = bytes;
+        self
     }
 
     /// Whether every send completes, signaled or not.
     #[must_use]
-    pub fn sq_sig_all(self, all: bool) -> Self {
-        let _ = all;
-        todo!()
+    pub fn sq_sig_all(mut self, all: bool) -> Self {
+        self.sq_sig_all = all;
+        self
     }
 
     /// What the peer may do through it: remote rights.
     #[must_use]
-    pub fn access(self, access: AccessFlags) -> Self {
-        let _ = access;
-        todo!()
+    pub fn access(mut self, access: AccessFlags) -> Self {
+        self.access = access;
+        self
     }
 
     /// Which of the device's GIDs it uses.
     #[must_use]
-    pub fn sgid_index(self, index: u8) -> Self {
-        let _ = index;
-        todo!()
+    pub fn sgid_index(mut self, index: u8) -> Self {
+        self.sgid_index = index;
+        self
     }
 
     /// The PSN that it starts with.
     #[must_use]
-    pub fn psn(self, psn: Psn) -> Self {
-        let _ = psn;
-        todo!()
+    pub fn psn(mut self, psn: Psn) -> Self {
+        self.psn = Some(psn);
+        self
     }
 
     /// Makes it, in state INIT.
+    ///
+    /// # Errors
+    /// [`Error::CreateQp`] says which size is too large; [`Error::OtherDevice`] if a completion queue is of another
+    /// device.
     pub fn build(self) -> Result<Qp<Init>, Error> {
-        todo!()
+        let access = self.access;
+        let inner = self.make()?;
+        let attr =
+            QpAttr { qp_state: QpState::Init, port_num: 1, qp_access_flags: access, ..QpAttr::default() };
+        let mask = QpAttrMask::STATE | QpAttrMask::PKEY_INDEX | QpAttrMask::PORT | QpAttrMask::ACCESS_FLAGS;
+        inner.modify(&attr, mask)?;
+        Ok(Qp::new(inner))
     }
 
     /// Makes it, in state RESET, for programs that go through the states with [`Qp::modify`].
+    ///
+    /// # Errors
+    /// As [`QpBuilder::build`].
     pub fn build_unchecked(self) -> Result<Qp<Unchecked>, Error> {
-        todo!()
+        Ok(Qp::new(self.make()?))
     }
+
+    fn make(self) -> Result<Box<Inner>, Error> {
+        let Self { pd, send_cq, recv_cq, cap, sq_sig_all, sgid_index, psn, .. } = self;
+        let host = pd.host().clone();
+        if ![&send_cq, &recv_cq].iter().all(|cq| cq.host().is_same(&host)) {
+            return Err(Error::OtherDevice("completion queue"));
+        }
+        let gids = host.gids();
+        let gid = gids
+            .get(usize::from(sgid_index))
+            .map(|entry| entry.gid)
+            .ok_or(Error::NoGid { index: sgid_index, len: gids.len() })?;
+        let init = QpInitAttr { qp_type: QpType::Rc, cap, sq_sig_all };
+        let qp = host.create_qp(pd.id(), init, send_cq.number(), recv_cq.number())??;
+        let cap = qp.cap();
+        let sends = send_cq.add_ledger(|tag| Ledger::new(cap.max_send_wr, cap.max_send_sge, tag));
+        let recvs = recv_cq.add_ledger(|tag| Ledger::new(cap.max_recv_wr, cap.max_recv_sge, tag));
+        let psn = psn.unwrap_or_else(random_psn);
+        Ok(Box::new(Inner { pd, qp, send_cq, recv_cq, sends, recvs, sgid_index, gid, psn }))
+    }
+}
+
+/// A first PSN that packets of an earlier connection are unlikely to have.
+fn random_psn() -> Psn {
+    // 24 of the 64 bits are enough; the standard library's hash keys come from the system.
+    Psn::new(u32::try_from(RandomState::new().build_hasher().finish() & 0xff_ffff).unwrap_or(0))
 }

@@ -2,6 +2,7 @@
 
 mod builder;
 mod data;
+mod inner;
 mod post;
 mod setup;
 
@@ -13,6 +14,8 @@ use crate::{Endpoint, Error};
 
 pub use builder::QpBuilder;
 pub use data::{Data, Inline, Sgl};
+use inner::Inner;
+pub use post::Posts;
 pub use setup::{RtrAttr, RtsAttr, SetupError};
 
 /// State INIT: receives may be posted.
@@ -30,35 +33,45 @@ pub enum Unchecked {}
 
 /// A queue pair. `S` is how far its set-up has come.
 ///
-/// Dropping it destroys it: what is posted ends without completions.
+/// Dropping it destroys it: what is posted ends without completions, and completions that were not polled are lost.
+/// Threads share it by reference.
 #[derive(Debug)]
 pub struct Qp<S> {
-    state: PhantomData<S>,
+    inner: Box<Inner>,
+    state: PhantomData<fn() -> S>,
 }
 
 impl<S> Qp<S> {
+    fn new(inner: Box<Inner>) -> Self {
+        Self { inner, state: PhantomData }
+    }
+
     /// Its number.
     pub fn qpn(&self) -> Qpn {
-        todo!()
+        self.inner.qp.qpn()
     }
 
     /// Its sizes.
     pub fn cap(&self) -> QpCap {
-        todo!()
+        self.inner.qp.cap()
     }
 
     /// The state that it is in now.
     pub fn state(&self) -> QpState {
-        todo!()
+        self.inner.qp.state()
     }
 
     /// Its attributes.
+    ///
+    /// # Errors
+    /// The device is not usable.
     pub fn query(&self) -> Result<QpAttr, Error> {
-        todo!()
+        let qpn = self.qpn();
+        Ok(self.inner.host().control(move |shard, _| shard.query_qp(qpn))??)
     }
 
-    /// What the peer needs to connect to it: GID 0 of the device (or the one the builder named), number, first PSN.
+    /// What the peer needs to connect to it: GID, number, first PSN.
     pub fn endpoint(&self) -> Endpoint {
-        todo!()
+        Endpoint { gid: self.inner.gid, qpn: self.qpn(), psn: self.inner.psn }
     }
 }

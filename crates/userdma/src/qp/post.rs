@@ -1,11 +1,14 @@
 //! Posting work requests.
 
-use userdma_verbs::{AccessFlags, RKey, SendFlags};
+use userdma_verbs::{
+    AccessFlags, AtomicOp, BindMw, PostError, RKey, RecvWr, RemoteAddr, SendFlags, SendOp, SendWr, Sge,
+};
 
-use super::{Data, Qp, Rts, Sgl, Unchecked};
-use crate::{Error, Mr, MrSlice, Mw, RemoteMr};
+use super::{Data, Inline, Inner, Qp, Rts, Sgl, Unchecked};
+use crate::ledger::{Entries, Held};
+use crate::{Error, MrSlice, Mw, RemoteMr};
 
-/// A queue pair that may send.
+/// A queue pair that may send: [`Rts`], or one whose state the program keeps account of.
 pub trait Posts: sealed::Sealed {}
 impl Posts for Rts {}
 impl Posts for Unchecked {}
@@ -18,22 +21,35 @@ mod sealed {
 
 impl<S> Qp<S> {
     /// Posts a receive: the next message lands in `list`.
+    ///
+    /// # Errors
+    /// [`Error::Post`]; nothing was posted.
     pub fn post_recv<'a>(&self, wr_id: u64, list: impl Into<Sgl<'a>>) -> Result<(), Error> {
-        let _ = (wr_id, list.into());
-        todo!()
+        self.inner.post_recv(wr_id, list.into())
     }
 }
 
-/// Every operation holds its memory until its completion, or that of a later one, has been polled. `wr_id` comes back
-/// in the completion.
+/// Every operation holds its memory until its completion, or that of a later one on the same queue, has been polled.
+/// `wr_id` comes back in the completion. An operation that is refused was not posted; what goes wrong later is in its
+/// completion.
 impl<S: Posts> Qp<S> {
     /// SEND.
-    pub fn post_send<'a>(&self, wr_id: u64, data: impl Into<Data<'a>>, flags: SendFlags) -> Result<(), Error> {
-        let _ = (wr_id, data.into(), flags);
-        todo!()
+    ///
+    /// # Errors
+    /// [`Error::Post`]; nothing was posted.
+    pub fn post_send<'a>(
+        &self,
+        wr_id: u64,
+        data: impl Into<Data<'a>>,
+        flags: SendFlags,
+    ) -> Result<(), Error> {
+        self.inner.post(wr_id, SendOp::Send, data.into(), flags)
     }
 
     /// SEND with immediate data.
+    ///
+    /// # Errors
+    /// [`Error::Post`]; nothing was posted.
     pub fn post_send_with_imm<'a>(
         &self,
         wr_id: u64,
@@ -41,11 +57,13 @@ impl<S: Posts> Qp<S> {
         imm: u32,
         flags: SendFlags,
     ) -> Result<(), Error> {
-        let _ = (wr_id, data.into(), imm, flags);
-        todo!()
+        self.inner.post(wr_id, SendOp::SendWithImm(imm), data.into(), flags)
     }
 
     /// SEND that invalidates a memory window of the peer.
+    ///
+    /// # Errors
+    /// [`Error::Post`]; nothing was posted.
     pub fn post_send_with_inv<'a>(
         &self,
         wr_id: u64,
@@ -53,11 +71,13 @@ impl<S: Posts> Qp<S> {
         rkey: RKey,
         flags: SendFlags,
     ) -> Result<(), Error> {
-        let _ = (wr_id, data.into(), rkey, flags);
-        todo!()
+        self.inner.post(wr_id, SendOp::SendWithInv(rkey), data.into(), flags)
     }
 
-    /// RDMA WRITE to the start of `remote`.
+    /// RDMA WRITE to the start of `remote`. Its length is not looked at: the peer checks the range.
+    ///
+    /// # Errors
+    /// [`Error::Post`]; nothing was posted.
     pub fn post_write<'a>(
         &self,
         wr_id: u64,
@@ -65,11 +85,13 @@ impl<S: Posts> Qp<S> {
         remote: RemoteMr,
         flags: SendFlags,
     ) -> Result<(), Error> {
-        let _ = (wr_id, data.into(), remote, flags);
-        todo!()
+        self.inner.post(wr_id, SendOp::Write(address(remote)), data.into(), flags)
     }
 
     /// RDMA WRITE with immediate data, which consumes a receive at the peer.
+    ///
+    /// # Errors
+    /// [`Error::Post`]; nothing was posted.
     pub fn post_write_with_imm<'a>(
         &self,
         wr_id: u64,
@@ -78,11 +100,13 @@ impl<S: Posts> Qp<S> {
         imm: u32,
         flags: SendFlags,
     ) -> Result<(), Error> {
-        let _ = (wr_id, data.into(), remote, imm, flags);
-        todo!()
+        self.inner.post(wr_id, SendOp::WriteWithImm(address(remote), imm), data.into(), flags)
     }
 
     /// RDMA READ from the start of `remote` into `list`, as many bytes as `list` holds.
+    ///
+    /// # Errors
+    /// [`Error::Post`]; nothing was posted.
     pub fn post_read<'a>(
         &self,
         wr_id: u64,
@@ -90,11 +114,14 @@ impl<S: Posts> Qp<S> {
         remote: RemoteMr,
         flags: SendFlags,
     ) -> Result<(), Error> {
-        let _ = (wr_id, list.into(), remote, flags);
-        todo!()
+        self.inner.post(wr_id, SendOp::Read(address(remote)), Data::Sgl(list.into()), flags)
     }
 
-    /// COMPARE_SWAP on the 8 bytes at `remote`; the value before lands in `result` (8 bytes), in host order.
+    /// COMPARE_SWAP on the 8 bytes at `remote`, whose address must be a multiple of 8; the value before lands in `result`
+    /// (8 bytes), in host order.
+    ///
+    /// # Errors
+    /// [`Error::Post`]; nothing was posted.
     pub fn post_compare_swap(
         &self,
         wr_id: u64,
@@ -104,11 +131,15 @@ impl<S: Posts> Qp<S> {
         swap: u64,
         flags: SendFlags,
     ) -> Result<(), Error> {
-        let _ = (wr_id, result, remote, compare, swap, flags);
-        todo!()
+        let op = SendOp::Atomic(address(remote), AtomicOp::CompareSwap { compare, swap });
+        self.inner.post(wr_id, op, result.into(), flags)
     }
 
-    /// FETCH_ADD on the 8 bytes at `remote`; the value before lands in `result` (8 bytes), in host order.
+    /// FETCH_ADD on the 8 bytes at `remote`, whose address must be a multiple of 8; the value before lands in `result`
+    /// (8 bytes), in host order.
+    ///
+    /// # Errors
+    /// [`Error::Post`]; nothing was posted.
     pub fn post_fetch_add(
         &self,
         wr_id: u64,
@@ -117,18 +148,23 @@ impl<S: Posts> Qp<S> {
         add: u64,
         flags: SendFlags,
     ) -> Result<(), Error> {
-        let _ = (wr_id, result, remote, add, flags);
-        todo!()
+        let op = SendOp::Atomic(address(remote), AtomicOp::FetchAdd { add });
+        self.inner.post(wr_id, op, result.into(), flags)
     }
 
     /// Invalidates a memory window of this side.
+    ///
+    /// # Errors
+    /// [`Error::Post`]; nothing was posted.
     pub fn post_local_inv(&self, wr_id: u64, rkey: RKey, flags: SendFlags) -> Result<(), Error> {
-        let _ = (wr_id, rkey, flags);
-        todo!()
+        self.inner.post(wr_id, SendOp::LocalInv(rkey), ().into(), flags)
     }
 
     /// Binds a memory window to a part of a region (which needs `MW_BIND`) with the peer's rights `access`; what to
     /// tell the peer, valid once the bind has completed.
+    ///
+    /// # Errors
+    /// [`Error::Post`]; nothing was posted.
     pub fn post_bind_mw(
         &self,
         wr_id: u64,
@@ -137,7 +173,108 @@ impl<S: Posts> Qp<S> {
         access: AccessFlags,
         flags: SendFlags,
     ) -> Result<RemoteMr, Error> {
-        let _ = (wr_id, mw, part, access, flags, std::marker::PhantomData::<Mr>);
-        todo!()
+        self.inner.post_bind_mw(wr_id, mw, part, access, flags)
     }
 }
+
+impl Inner {
+    fn post_recv(&self, wr_id: u64, list: Sgl<'_>) -> Result<(), Error> {
+        self.host().check()?;
+        let (sges, count) = self.sges(list, self.qp.cap().max_recv_sge)?;
+        let mut recvs = self.recvs.lock();
+        check_room(&recvs)?;
+        self.qp.post_recv(&RecvWr { wr_id: recvs.next_id(), sgl: &sges[..count] })?;
+        recvs.push(wr_id, list.0.iter().map(|slice| Held::mr(slice.mr())));
+        drop(recvs);
+        self.host().doorbell_recv(&self.qp);
+        Ok(())
+    }
+
+    fn post(&self, wr_id: u64, op: SendOp, data: Data<'_>, flags: SendFlags) -> Result<(), Error> {
+        match data {
+            Data::Sgl(list) => {
+                let held = list.0.iter().map(|slice| Held::mr(slice.mr()));
+                self.post_send(wr_id, op, list, &[], flags.difference(SendFlags::INLINE), held)
+            }
+            Data::Inline(Inline(bytes)) => {
+                self.post_send(wr_id, op, Sgl(&[]), bytes, flags | SendFlags::INLINE, std::iter::empty())
+            }
+        }
+    }
+
+    fn post_send(
+        &self,
+        wr_id: u64,
+        op: SendOp,
+        list: Sgl<'_>,
+        inline: &[u8],
+        flags: SendFlags,
+        held: impl Iterator<Item = Held>,
+    ) -> Result<(), Error> {
+        self.host().check()?;
+        let (sges, count) = self.sges(list, self.qp.cap().max_send_sge)?;
+        let mut sends = self.sends.lock();
+        check_room(&sends)?;
+        self.qp.post_send(&SendWr { wr_id: sends.next_id(), op, flags, sgl: &sges[..count], inline })?;
+        // Its completion may be in the queue by now; whoever polls it waits for this lock.
+        sends.push(wr_id, held);
+        drop(sends);
+        self.host().doorbell_send(&self.qp);
+        Ok(())
+    }
+
+    fn post_bind_mw(
+        &self,
+        wr_id: u64,
+        mw: &Mw,
+        part: &MrSlice,
+        access: AccessFlags,
+        flags: SendFlags,
+    ) -> Result<RemoteMr, Error> {
+        if !mw.inner().pd().host().is_same(self.host()) {
+            return Err(Error::OtherDevice("memory window"));
+        }
+        // Checks the device.
+        let (sges, _) = self.sges(part.into(), 1)?;
+        let mut state = mw.inner().lock();
+        let rkey = state.rkey.with_variant(state.rkey.get().to_le_bytes()[0].wrapping_add(1));
+        let length = part.len() as u64;
+        let bind = BindMw { mw: state.rkey, rkey, mr: sges[0].lkey, addr: part.addr(), length, access };
+        // What it was bound to before stays until this bind has been executed.
+        let held =
+            [Some(Held::mr(part.mr())), Some(Held::mw(mw.inner())), state.bound.as_ref().map(Held::mr)];
+        let flags = flags.difference(SendFlags::INLINE);
+        self.post_send(wr_id, SendOp::BindMw(bind), Sgl(&[]), &[], flags, held.into_iter().flatten())?;
+        state.rkey = rkey;
+        state.bound = Some(part.mr().clone());
+        let addr = if access.contains(AccessFlags::ZERO_BASED) { 0 } else { part.addr() };
+        Ok(RemoteMr { addr, rkey, len: length })
+    }
+
+    /// The list as the device wants it; all of it must be of this device.
+    fn sges(&self, list: Sgl<'_>, max: u32) -> Result<([Sge; MAX_SGE], usize), Error> {
+        let mut sges = [Sge::default(); MAX_SGE];
+        let slices = list.0;
+        if slices.len() > MAX_SGE {
+            return Err(PostError::TooManySge { num: slices.len(), max }.into());
+        }
+        for (sge, slice) in sges.iter_mut().zip(slices) {
+            if !slice.pd().host().is_same(self.host()) {
+                return Err(Error::OtherDevice("memory region"));
+            }
+            *sge = slice.sge().ok_or(PostError::TooLong { len: slice.len() as u64 })?;
+        }
+        Ok((sges, slices.len()))
+    }
+}
+
+fn check_room(entries: &Entries) -> Result<(), PostError> {
+    if entries.is_full() { Err(PostError::QueueFull { max: entries.max() }) } else { Ok(()) }
+}
+
+fn address(remote: RemoteMr) -> RemoteAddr {
+    RemoteAddr { addr: remote.addr, rkey: remote.rkey }
+}
+
+/// Elements of a list that any queue takes.
+const MAX_SGE: usize = 32;

@@ -1,8 +1,8 @@
 //! From INIT to RTS.
 
-use userdma_verbs::{AckTimeout, ModifyQpError, Mtu, QpAttr, QpAttrMask, RnrTimer};
+use userdma_verbs::{AckTimeout, AhAttr, GlobalRoute, Mtu, QpAttr, QpAttrMask, QpState, RnrTimer};
 
-use super::{Init, Qp, Rtr, Rts, Unchecked};
+use super::{Init, Inner, Posts, Qp, Rtr, Rts};
 use crate::{Endpoint, Error};
 
 /// Attributes of the transition to RTR besides the peer.
@@ -54,7 +54,12 @@ impl Default for RtsAttr {
     /// 67 ms, 7 resends, RNR for ever, 16 READs.
     fn default() -> Self {
         // 14 is below 32.
-        Self { timeout: AckTimeout::new(14).unwrap_or_default(), retry_cnt: 7, rnr_retry: 7, max_rd_atomic: 16 }
+        Self {
+            timeout: AckTimeout::new(14).unwrap_or_default(),
+            retry_cnt: 7,
+            rnr_retry: 7,
+            max_rd_atomic: 16,
+        }
     }
 }
 
@@ -87,55 +92,106 @@ impl<S> From<SetupError<S>> for Error {
 
 impl Qp<Init> {
     /// INIT to RTR: from now on it receives from `peer`.
+    ///
+    /// # Errors
+    /// The queue pair as it was, and which attribute is wrong.
     pub fn to_rtr(self, peer: &Endpoint, attr: &RtrAttr) -> Result<Qp<Rtr>, SetupError<Init>> {
-        let _ = (peer, attr);
-        todo!()
+        match self.inner.modify_to_rtr(peer, attr) {
+            Ok(()) => Ok(Qp::new(self.inner)),
+            Err(reason) => Err(SetupError { qp: self, reason }),
+        }
     }
 
-    /// INIT to RTS with the default attributes. Both sides do it; messages may arrive before the peer is there and are
+    /// INIT to RTS with the default attributes. Both sides do it; messages that arrive before the peer is there are
     /// resent until it is.
-    pub fn connect(self, peer: &Endpoint) -> Result<Qp<Rts>, SetupError<Init>> {
+    ///
+    /// # Errors
+    /// The reason; the queue pair is destroyed.
+    pub fn connect(self, peer: &Endpoint) -> Result<Qp<Rts>, Error> {
         self.connect_with(peer, &RtrAttr::default(), &RtsAttr::default())
     }
 
     /// INIT to RTS.
-    pub fn connect_with(
-        self,
-        peer: &Endpoint,
-        rtr: &RtrAttr,
-        rts: &RtsAttr,
-    ) -> Result<Qp<Rts>, SetupError<Init>> {
-        let _ = (peer, rtr, rts);
-        todo!()
+    ///
+    /// # Errors
+    /// The reason; the queue pair is destroyed.
+    pub fn connect_with(self, peer: &Endpoint, rtr: &RtrAttr, rts: &RtsAttr) -> Result<Qp<Rts>, Error> {
+        Ok(self.to_rtr(peer, rtr)?.to_rts(rts)?)
     }
 }
 
 impl Qp<Rtr> {
     /// RTR to RTS: from now on it sends.
+    ///
+    /// # Errors
+    /// The queue pair as it was, and which attribute is wrong.
     pub fn to_rts(self, attr: &RtsAttr) -> Result<Qp<Rts>, SetupError<Rtr>> {
-        let _ = attr;
-        todo!()
+        match self.inner.modify_to_rts(attr) {
+            Ok(()) => Ok(Qp::new(self.inner)),
+            Err(reason) => Err(SetupError { qp: self, reason }),
+        }
     }
 }
 
-impl Qp<Rts> {
+impl<S: Posts> Qp<S> {
     /// Sets attributes and state as `ibv_modify_qp`: to SQD and back, to ERR, to RESET and up again.
     ///
     /// # Errors
-    /// [`Error::ModifyQp`] says which attribute or transition was wrong; nothing has changed.
+    /// [`Error::ModifyQp`] says which attribute or transition is wrong; nothing has changed.
     pub fn modify(&self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), Error> {
-        let _ = (attr, mask, std::marker::PhantomData::<ModifyQpError>);
-        todo!()
+        self.inner.modify(attr, mask)
     }
 }
 
-impl Qp<Unchecked> {
-    /// Sets attributes and state as `ibv_modify_qp`.
-    ///
-    /// # Errors
-    /// [`Error::ModifyQp`] says which attribute or transition was wrong; nothing has changed.
-    pub fn modify(&self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), Error> {
-        let _ = (attr, mask);
-        todo!()
+impl Inner {
+    fn modify_to_rtr(&self, peer: &Endpoint, rtr: &RtrAttr) -> Result<(), Error> {
+        let path_mtu = match rtr.path_mtu {
+            Some(mtu) => mtu,
+            None => self.host().control(|shard, _| shard.port_attr())?.active_mtu,
+        };
+        let grh = GlobalRoute {
+            dgid: peer.gid,
+            flow_label: rtr.flow_label,
+            sgid_index: self.sgid_index,
+            hop_limit: rtr.hop_limit,
+            traffic_class: rtr.traffic_class,
+        };
+        let attr = QpAttr {
+            qp_state: QpState::Rtr,
+            path_mtu,
+            rq_psn: peer.psn,
+            dest_qp_num: peer.qpn,
+            ah_attr: AhAttr { grh, sl: 0, port_num: 1 },
+            max_dest_rd_atomic: rtr.max_dest_rd_atomic,
+            min_rnr_timer: rtr.min_rnr_timer,
+            ..QpAttr::default()
+        };
+        let mask = QpAttrMask::STATE
+            | QpAttrMask::AV
+            | QpAttrMask::PATH_MTU
+            | QpAttrMask::DEST_QPN
+            | QpAttrMask::RQ_PSN
+            | QpAttrMask::MAX_DEST_RD_ATOMIC
+            | QpAttrMask::MIN_RNR_TIMER;
+        self.modify(&attr, mask)
+    }
+
+    fn modify_to_rts(&self, rts: &RtsAttr) -> Result<(), Error> {
+        let attr = QpAttr {
+            qp_state: QpState::Rts,
+            sq_psn: self.psn,
+            timeout: rts.timeout,
+            retry_cnt: rts.retry_cnt,
+            rnr_retry: rts.rnr_retry,
+            max_rd_atomic: rts.max_rd_atomic,
+            ..QpAttr::default()
+        };
+        let mask = QpAttrMask::STATE
+            | QpAttrMask::SQ_PSN
+            | QpAttrMask::TIMEOUT
+            | QpAttrMask::RETRY_CNT
+            | QpAttrMask::RNR_RETRY
+            | QpAttrMask::MAX_QP_RD_ATOMIC;
+        self.modify(&attr, mask)
     }
 }

@@ -1,0 +1,58 @@
+//! What a queue pair has in every state.
+
+use std::sync::Arc;
+
+use userdma_host::Host;
+use userdma_objects::QpShared;
+use userdma_verbs::{Gid, Psn, QpAttr, QpAttrMask, QpState};
+
+use crate::ledger::Ledger;
+use crate::{Cq, Error, Pd};
+
+/// The queue pair and everything that it keeps alive.
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) pd: Pd,
+    pub(super) qp: Arc<QpShared>,
+    pub(super) send_cq: Cq,
+    pub(super) recv_cq: Cq,
+    pub(super) sends: Arc<Ledger>,
+    pub(super) recvs: Arc<Ledger>,
+    pub(super) sgid_index: u8,
+    pub(super) gid: Gid,
+    /// The PSN that it starts with.
+    pub(super) psn: Psn,
+}
+
+impl Inner {
+    pub(super) fn host(&self) -> &Host {
+        self.pd.host()
+    }
+
+    /// Sets attributes and state. A reset forgets what is posted, here as on the device.
+    pub(super) fn modify(&self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), Error> {
+        if mask.contains(QpAttrMask::STATE) && attr.qp_state == QpState::Reset {
+            // Nobody posts between the device's reset and the ledgers'.
+            let (mut sends, mut recvs) = (self.sends.lock(), self.recvs.lock());
+            self.modify_device(attr, mask)?;
+            sends.reset();
+            recvs.reset();
+            return Ok(());
+        }
+        self.modify_device(attr, mask)
+    }
+
+    fn modify_device(&self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), Error> {
+        let (qpn, attr) = (self.qp.qpn(), *attr);
+        Ok(self.host().control(move |shard, now| shard.modify_qp(now, qpn, &attr, mask))??)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // First the device lets go of the memory, then the ledgers do. A device that is not usable touches nothing.
+        let _ = self.host().destroy_qp(self.qp.qpn());
+        self.send_cq.remove_ledger(&self.sends);
+        self.recv_cq.remove_ledger(&self.recvs);
+    }
+}
