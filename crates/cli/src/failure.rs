@@ -6,23 +6,29 @@ use std::io;
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Failure {
     message: String,
+    kind: Option<io::ErrorKind>,
     is_silent: bool,
 }
 
 impl Failure {
     /// A failure with this message.
     pub fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), is_silent: false }
+        Self { message: message.into(), kind: None, is_silent: false }
     }
 
-    /// One that has been told already, or that nobody is left to be told of.
+    /// One that has been told already.
     pub fn silent() -> Self {
-        Self { message: String::new(), is_silent: true }
+        Self { message: String::new(), kind: None, is_silent: true }
     }
 
     /// Whether nothing is to be said.
     pub const fn is_silent(&self) -> bool {
         self.is_silent
+    }
+
+    /// Whether somebody who was to read (as in `| head`) has gone.
+    pub fn is_broken_pipe(&self) -> bool {
+        self.kind == Some(io::ErrorKind::BrokenPipe)
     }
 }
 
@@ -34,10 +40,9 @@ impl std::fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Writing to standard output failed. If its reader has gone (`| head`), that is no news.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
-        if error.kind() == io::ErrorKind::BrokenPipe { Self::silent() } else { Self::new(error.to_string()) }
+        Self { message: error.to_string(), kind: Some(error.kind()), is_silent: false }
     }
 }
 

@@ -6,8 +6,11 @@
 
 pub mod args;
 pub mod capture;
+pub mod demo;
 pub mod devices;
 mod failure;
+pub mod measure;
+pub mod pair;
 
 use std::ffi::OsString;
 use std::io::{BufWriter, Write};
@@ -44,7 +47,9 @@ fn dispatch(command: Command) -> Result<(), Failure> {
     match command {
         Command::Capture(args) => buffered(|out| capture::run(&args, out)),
         Command::Devices(args) => buffered(|out| devices::run(&args, out)),
-        Command::Demo(_) | Command::Bench(_) | Command::DemoPeer(_) => todo!(),
+        Command::Demo(args) => demo::run(&args),
+        Command::Bench(_) => todo!(),
+        Command::DemoPeer(args) => pair::peer::run(&args),
     }
 }
 
@@ -53,7 +58,10 @@ fn buffered(
     command: impl FnOnce(&mut BufWriter<std::io::StdoutLock<'static>>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let mut out = BufWriter::with_capacity(1 << 16, std::io::stdout().lock());
-    let result = command(&mut out);
-    out.flush()?;
-    result
+    let result = command(&mut out).and_then(|()| Ok(out.flush()?));
+    match result {
+        // Nobody reads any more: no news for anybody.
+        Err(failure) if failure.is_broken_pipe() => Err(Failure::silent()),
+        result => result,
+    }
 }

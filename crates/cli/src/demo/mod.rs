@@ -1,0 +1,140 @@
+//! `userdma demo`: RDMA at work between two processes, step by step; then figures.
+
+mod measured;
+mod recorder;
+mod screen;
+mod steps;
+mod table;
+
+use std::time::Duration;
+
+use userdma::AccessFlags;
+
+use crate::args::DemoArgs;
+use crate::failure::Failure;
+use crate::measure::Rig;
+use crate::pair::addresses::Pair;
+use crate::pair::cpu;
+use crate::pair::process::SecondProcess;
+use crate::pair::protocol::{Opened, Request};
+use crate::pair::side::Side;
+use crate::pair::watchdog::Watchdog;
+
+use recorder::Recorder;
+use screen::Screen;
+
+/// Runs the demo.
+///
+/// # Errors
+/// A step did not happen, or a byte was wrong: it has been said on the screen.
+pub fn run(args: &DemoArgs) -> Result<(), Failure> {
+    check_arguments(args)?;
+    let watchdog = Watchdog::start("start", timeout(args));
+    let mut screen = Screen::new(args.json);
+    let result = Demo::start(args, &watchdog, &mut screen).and_then(|mut demo| {
+        let result = demo.all(args, &watchdog, &mut screen);
+        demo.recorder.keep(args.capture.as_deref())?;
+        result
+    });
+    // The second process is ended before the last word: what it may have to say comes first.
+    drop(watchdog);
+    screen.finish(result.err(), args.capture.as_deref())
+}
+
+/// Everything that the steps use.
+struct Demo {
+    pair: Pair,
+    cpus: Option<[usize; 2]>,
+    a: Side,
+    b: SecondProcess,
+    b_opened: Opened,
+    recorder: Recorder,
+    plant_fault: Option<String>,
+}
+
+impl Demo {
+    fn start(args: &DemoArgs, watchdog: &Watchdog, screen: &mut Screen) -> Result<Self, Failure> {
+        let pair = Pair::choose(args.addresses.as_deref())?;
+        let cpus = cpu::two();
+        if let Some([a, _]) = cpus {
+            cpu::pin(a);
+        }
+        let a = Side::open(pair.a, pair.private_port, AccessFlags::LOCAL_WRITE)?;
+        let mut b = SecondProcess::start(&pair, cpus.map(|[_, b]| b), watchdog)?;
+        let b_opened = b.open()?;
+        let recorder = Recorder::new(pair.port())?;
+        let demo = Self { pair, cpus, a, b, b_opened, recorder, plant_fault: args.plant_fault.clone() };
+        demo.introduce(screen);
+        Ok(demo)
+    }
+
+    fn introduce(&self, screen: &mut Screen) {
+        let Self { pair, cpus, b_opened, .. } = self;
+        let cpu =
+            |side: usize| cpus.map_or_else(|| "any cpu".to_owned(), |cpus| format!("cpu {}", cpus[side]));
+        screen.title("RDMA without RDMA hardware: two processes, real RoCE v2 packets");
+        let b_pid = b_opened.pid;
+        screen.plain(&format!("host A   {}   process {:<8} {:<8} asks", pair.a, std::process::id(), cpu(0)));
+        screen.plain(&format!(
+            "host B   {}   process {b_pid:<8} {:<8} owns the memory that is reached",
+            pair.b,
+            cpu(1)
+        ));
+        screen.plain(&format!("device   {} in each process, UDP port {}", b_opened.device, pair.port()));
+        if let Some(port) = pair.private_port {
+            screen.plain(&format!(
+                "         (4791 is taken on this machine, see `userdma devices`; so it is {port})"
+            ));
+        }
+    }
+
+    /// All steps, then the measurement.
+    fn all(&mut self, args: &DemoArgs, watchdog: &Watchdog, screen: &mut Screen) -> Result<(), Failure> {
+        for step in steps::ALL {
+            watchdog.step(step.name, timeout(args));
+            screen.begin(step.name, step.title);
+            (step.run)(self, screen)
+                .map_err(|failure| Failure::new(format!("step \"{}\": {failure}", step.name)))?;
+            screen.end();
+        }
+        if args.seconds > 0.0 {
+            watchdog.step("measurement", timeout(args) + Duration::from_secs_f64(3.0 * args.seconds));
+            screen.begin("measurement", "The same machine, measured");
+            self.measure(args.seconds, screen)
+                .map_err(|failure| Failure::new(format!("step \"measurement\": {failure}")))?;
+            screen.end();
+        }
+        Ok(())
+    }
+
+    fn measure(&mut self, seconds: f64, screen: &mut Screen) -> Result<(), Failure> {
+        self.b.tell(&Request::PrepareMeasurements)?;
+        let mut rig = Rig::lead(&self.a, self.pair.a, &mut self.b.control.stream)?;
+        match self.b.reply()? {
+            crate::pair::protocol::Reply::Done => {}
+            other => return Err(crate::pair::process::unexpected(&other)),
+        }
+        let samples = measured::all(&mut rig, &mut self.b, seconds, screen)?;
+        let table = table::Table::new(&samples, self.cpus.is_some());
+        table.print(screen);
+        Ok(())
+    }
+
+    /// Whether the step with this name is to find a damaged byte.
+    fn plants(&self, name: &str) -> bool {
+        self.plant_fault.as_deref() == Some(name)
+    }
+}
+
+fn check_arguments(args: &DemoArgs) -> Result<(), Failure> {
+    let Some(name) = &args.plant_fault else { return Ok(()) };
+    let names: Vec<_> = steps::ALL.iter().filter(|step| step.has_check).map(|step| step.name).collect();
+    if names.contains(&name.as_str()) {
+        return Ok(());
+    }
+    Err(Failure::new(format!("no step \"{name}\" that checks memory; there are: {}", names.join(", "))))
+}
+
+fn timeout(args: &DemoArgs) -> Duration {
+    Duration::from_secs_f64(args.step_timeout)
+}

@@ -1,0 +1,214 @@
+//! What the demo shows: text for people, or at the end one JSON object.
+
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::failure::Failure;
+
+/// The screen.
+#[derive(Debug)]
+pub(super) struct Screen {
+    is_json: bool,
+    has_colour: bool,
+    is_terminal: bool,
+    has_progress: bool,
+    report: Report,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct Report {
+    ok: bool,
+    failure: Option<String>,
+    steps: Vec<Step>,
+    figures: Value,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct Step {
+    name: String,
+    ok: bool,
+    lines: Vec<String>,
+    packets: Vec<String>,
+    verified: Vec<String>,
+    wrong: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Style {
+    Bold,
+    Dim,
+    Green,
+    Red,
+    Cyan,
+}
+
+impl Screen {
+    /// Text on standard output, in colour if that is a terminal and `NO_COLOR` is not set; or JSON.
+    pub(super) fn new(is_json: bool) -> Self {
+        let is_terminal = std::io::stdout().is_terminal();
+        let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        Self {
+            is_json,
+            has_colour: is_terminal && !is_set("NO_COLOR") && !is_dumb,
+            is_terminal,
+            has_progress: false,
+            report: Report::default(),
+        }
+    }
+
+    /// The first line.
+    pub(super) fn title(&mut self, text: &str) {
+        let text = self.paint(Style::Bold, text);
+        self.print(&text);
+        self.print("");
+    }
+
+    /// A line before the first step.
+    pub(super) fn plain(&mut self, text: &str) {
+        self.print(text);
+    }
+
+    /// A step begins.
+    pub(super) fn begin(&mut self, name: &str, title: &str) {
+        self.report.steps.push(Step { name: name.to_owned(), ..Step::default() });
+        let line = format!("\n{}", self.paint(Style::Bold, title));
+        self.print(&line);
+    }
+
+    /// A part of a step.
+    pub(super) fn part(&mut self, text: &str) {
+        self.push(|step| &mut step.lines, text);
+        let line = format!("  {}", self.paint(Style::Cyan, text));
+        self.print(&line);
+    }
+
+    /// What somebody did or has.
+    pub(super) fn line(&mut self, text: &str) {
+        self.push(|step| &mut step.lines, text);
+        self.print(&format!("    {text}"));
+    }
+
+    /// A packet.
+    pub(super) fn packet(&mut self, text: &str) {
+        self.push(|step| &mut step.packets, text);
+        let line = format!("    {}", self.paint(Style::Dim, text));
+        self.print(&line);
+    }
+
+    /// Something was compared and is right.
+    pub(super) fn verified(&mut self, text: &str) {
+        self.push(|step| &mut step.verified, text);
+        let line = format!("  {} {text}", self.paint(Style::Green, "✓"));
+        self.print(&line);
+    }
+
+    /// Something was compared and is wrong.
+    pub(super) fn wrong(&mut self, text: &str) {
+        self.push(|step| &mut step.wrong, text);
+        let line = format!("  {} {text}", self.paint(Style::Red, "✗"));
+        self.print(&line);
+    }
+
+    /// The step is over.
+    pub(super) fn end(&mut self) {
+        if let Some(step) = self.report.steps.last_mut() {
+            step.ok = step.wrong.is_empty();
+        }
+    }
+
+    /// What is going on, for as long as it takes: on a terminal one line that changes.
+    pub(super) fn progress(&mut self, text: &str) {
+        if self.is_json {
+            return;
+        }
+        if self.is_terminal {
+            print!("\r\x1b[K  {text}");
+            // A terminal that is gone does not miss it.
+            let _ = std::io::stdout().flush();
+            self.has_progress = true;
+        } else {
+            println!("  {text}");
+        }
+    }
+
+    /// Figures for JSON.
+    pub(super) fn figures(&mut self, figures: Value) {
+        self.report.figures = figures;
+    }
+
+    /// The last word.
+    ///
+    /// # Errors
+    /// Something went wrong, and has been said.
+    pub(super) fn finish(mut self, failure: Option<Failure>, capture: Option<&Path>) -> Result<(), Failure> {
+        let wrong: Vec<String> = self
+            .report
+            .steps
+            .iter()
+            .filter(|step| !step.wrong.is_empty())
+            .map(|step| step.name.clone())
+            .collect();
+        let done = self.report.steps.iter().filter(|step| step.ok).count();
+        self.report.ok = failure.is_none() && wrong.is_empty();
+        let is_ok = self.report.ok;
+        self.report.failure = match failure {
+            Some(failure) => Some(failure.to_string()),
+            None if is_ok => None,
+            None => Some(format!("wrong in: {}", wrong.join(", "))),
+        };
+        if let (Some(path), false) = (capture, self.is_json) {
+            let path = path.display();
+            self.print(&format!(
+                "\nThe packets of the steps are in {path}: `userdma capture {path}`, or Wireshark."
+            ));
+        }
+        let last = match &self.report.failure {
+            None => self.paint(Style::Green, &format!("✓ {done} steps, every byte as it should be")),
+            Some(failure) => self.paint(Style::Red, &format!("✗ FAILED: {failure}")),
+        };
+        self.print(&format!("\n{last}"));
+        if self.is_json {
+            let text = serde_json::to_string_pretty(&self.report).map_err(|e| Failure::new(e.to_string()))?;
+            println!("{text}");
+        }
+        match &self.report.failure {
+            None => Ok(()),
+            Some(failure) if self.is_json => Err(Failure::new(failure.clone())),
+            Some(_) => Err(Failure::silent()),
+        }
+    }
+
+    fn push(&mut self, list: impl FnOnce(&mut Step) -> &mut Vec<String>, text: &str) {
+        if let Some(step) = self.report.steps.last_mut() {
+            list(step).push(text.to_owned());
+        }
+    }
+
+    fn print(&mut self, line: &str) {
+        if self.is_json {
+            return;
+        }
+        if std::mem::take(&mut self.has_progress) {
+            print!("\r\x1b[K");
+        }
+        println!("{line}");
+    }
+
+    fn paint(&self, style: Style, text: &str) -> String {
+        if !self.has_colour {
+            return text.to_owned();
+        }
+        let code = match style {
+            Style::Bold => 1,
+            Style::Dim => 2,
+            Style::Green => 32,
+            Style::Red => 31,
+            Style::Cyan => 36,
+        };
+        format!("\x1b[{code}m{text}\x1b[0m")
+    }
+}

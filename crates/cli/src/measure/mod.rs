@@ -1,0 +1,168 @@
+//! Measurements between the two processes: RDMA, and beside it kernel TCP and raw UDP, in the same run.
+//!
+//! One side leads and takes the time, the other follows. Each kind of measurement runs for a slice of time; rounds in which
+//! every kind has its slice make neighbours of what is compared.
+
+mod bandwidth;
+mod latency;
+mod pingpong;
+mod rate;
+mod rig;
+pub mod rounds;
+mod tcp;
+
+use serde::{Deserialize, Serialize};
+
+use crate::failure::Failure;
+use crate::pair::pattern::Difference;
+
+pub use rig::{Rig, Role};
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
+pub enum Kind {
+    /// SEND/RECV of 8 bytes, both sides poll their completion queues.
+    SendLatency,
+    /// WRITE of 8 bytes, both sides poll memory (and, since nobody else would, their completion queues).
+    WriteLatency,
+    /// SEND/RECV of 8 bytes, both sides sleep until their completion queues have something.
+    EventLatency,
+    /// 8 bytes over TCP, both sides spin on a non-blocking socket.
+    TcpSpinLatency,
+    /// 8 bytes over TCP, both sides block.
+    TcpBlockingLatency,
+    /// WRITEs of 1 MiB.
+    WriteBandwidth,
+    /// READs of 1 MiB.
+    ReadBandwidth,
+    /// SENDs of 1 MiB.
+    SendBandwidth,
+    /// A TCP stream, written and read in pieces of 128 KiB.
+    TcpBandwidth,
+    /// WRITEs of 8 bytes, posted 64 at a time.
+    WriteRate,
+    /// 8 bytes over TCP, one system call each.
+    TcpRate,
+}
+
+/// A measurement to be made.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Order {
+    /// What.
+    pub kind: Kind,
+    /// For how long, nanoseconds.
+    pub slice_ns: u64,
+    /// What memory is filled with.
+    pub seed: u64,
+}
+
+/// What the leading side found.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// Half of a round trip, microseconds: the median over windows of some trips.
+    pub half_trip_us: Option<f64>,
+    /// Bytes moved.
+    pub bytes: u64,
+    /// Messages moved.
+    pub messages: u64,
+    /// Time that it took, nanoseconds.
+    pub ns: u64,
+}
+
+impl Outcome {
+    /// Billions of bytes a second.
+    pub fn gb_per_s(&self) -> f64 {
+        self.bytes as f64 / self.ns.max(1) as f64
+    }
+
+    /// Millions of messages a second.
+    pub fn m_per_s(&self) -> f64 {
+        self.messages as f64 * 1e3 / self.ns.max(1) as f64
+    }
+}
+
+/// Leads a measurement. The other side is ready.
+///
+/// # Errors
+/// A completion with an error, a connection that is gone, something that takes too long.
+pub fn lead(rig: &mut Rig, order: Order) -> Result<Outcome, Failure> {
+    let slice = order.slice_ns;
+    match order.kind {
+        Kind::SendLatency => pingpong::lead(&mut latency::Send::polling(rig), slice),
+        Kind::EventLatency => pingpong::lead(&mut latency::Send::sleeping(rig), slice),
+        Kind::WriteLatency => pingpong::lead(&mut latency::Write::new(rig), slice),
+        Kind::TcpSpinLatency => pingpong::lead(&mut tcp::PingPong::spinning(rig)?, slice),
+        Kind::TcpBlockingLatency => pingpong::lead(&mut tcp::PingPong::blocking(rig)?, slice),
+        Kind::WriteBandwidth => bandwidth::write(rig, slice),
+        Kind::ReadBandwidth => bandwidth::read(rig, slice),
+        Kind::SendBandwidth => bandwidth::send(rig, slice),
+        Kind::TcpBandwidth => tcp::lead_stream(rig, slice),
+        Kind::WriteRate => rate::write(rig, slice),
+        Kind::TcpRate => tcp::lead_rate(rig, slice),
+    }
+}
+
+/// The following side of a measurement.
+#[derive(Debug)]
+pub struct Follower<'a> {
+    rig: &'a mut Rig,
+    order: Order,
+}
+
+impl<'a> Follower<'a> {
+    /// Gets ready: from now on the other side may begin.
+    ///
+    /// # Errors
+    /// Memory or connection are gone.
+    pub fn new(rig: &'a mut Rig, order: Order) -> Result<Self, Failure> {
+        rig.prepare(order)?;
+        Ok(Self { rig, order })
+    }
+
+    /// Does its part, if it has one: where the other side's one-sided operations are measured, it has none.
+    ///
+    /// # Errors
+    /// As [`lead`].
+    pub fn run(&mut self) -> Result<(), Failure> {
+        let rig = &mut *self.rig;
+        match self.order.kind {
+            Kind::SendLatency => pingpong::follow(&mut latency::Send::polling(rig)),
+            Kind::EventLatency => pingpong::follow(&mut latency::Send::sleeping(rig)),
+            Kind::WriteLatency => pingpong::follow(&mut latency::Write::new(rig)),
+            Kind::TcpSpinLatency => pingpong::follow(&mut tcp::PingPong::spinning(rig)?),
+            Kind::TcpBlockingLatency => pingpong::follow(&mut tcp::PingPong::blocking(rig)?),
+            Kind::WriteBandwidth | Kind::ReadBandwidth | Kind::WriteRate => Ok(()),
+            Kind::SendBandwidth => bandwidth::receive(rig),
+            Kind::TcpBandwidth => tcp::follow_stream(rig),
+            Kind::TcpRate => tcp::follow_rate(rig),
+        }
+    }
+}
+
+/// Which side's memory holds a measurement's result, to be compared with the pattern.
+impl Kind {
+    fn result_at(self) -> Option<Role> {
+        match self {
+            Self::WriteBandwidth | Self::SendBandwidth => Some(Role::Follower),
+            Self::ReadBandwidth => Some(Role::Leader),
+            Self::SendLatency
+            | Self::WriteLatency
+            | Self::EventLatency
+            | Self::TcpSpinLatency
+            | Self::TcpBlockingLatency
+            | Self::TcpBandwidth
+            | Self::WriteRate
+            | Self::TcpRate => None,
+        }
+    }
+}
+
+impl Rig {
+    /// Compares the memory that a measurement has filled on this side, if it has, with what should be there.
+    ///
+    /// # Errors
+    /// The memory is gone.
+    pub fn check(&self, order: Order) -> Result<Option<Difference>, Failure> {
+        if order.kind.result_at() == Some(self.role()) { self.compare(order.seed) } else { Ok(None) }
+    }
+}

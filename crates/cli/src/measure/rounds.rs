@@ -1,0 +1,84 @@
+//! Rounds: every kind once, then again, and the medians.
+
+use userdma_verbs::Time;
+
+use super::pingpong::median;
+use super::{Kind, Order, Outcome, Rig, lead};
+use crate::failure::Failure;
+use crate::pair::cpu;
+use crate::pair::process::{SecondProcess, unexpected};
+use crate::pair::protocol::{Reply, Request};
+
+/// One measurement of one round.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    /// What was measured.
+    pub kind: Kind,
+    /// In which round, from 0.
+    pub round: u32,
+    /// What came out.
+    pub outcome: Outcome,
+    /// CPU time of both processes, nanoseconds.
+    pub cpu_ns: u64,
+}
+
+impl Sample {
+    /// CPU seconds for 10^9 bytes.
+    pub fn cpu_s_per_gb(&self) -> f64 {
+        self.cpu_ns as f64 / self.outcome.bytes.max(1) as f64
+    }
+}
+
+/// All samples of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Samples(pub Vec<Sample>);
+
+impl Samples {
+    /// The median over the rounds of a figure of `kind`; `None` if it was not measured.
+    pub fn median(&self, kind: Kind, figure: impl Fn(&Sample) -> f64) -> Option<f64> {
+        let mut values = self.values(kind, figure);
+        (!values.is_empty()).then(|| median(&mut values))
+    }
+
+    /// A figure of `kind` in each round.
+    pub fn values(&self, kind: Kind, figure: impl Fn(&Sample) -> f64) -> Vec<f64> {
+        self.0.iter().filter(|sample| sample.kind == kind).map(figure).collect()
+    }
+}
+
+/// Measures one thing.
+///
+/// # Errors
+/// As [`lead`], on either side; a byte of the memory that was filled is wrong.
+pub fn measure(
+    rig: &mut Rig,
+    second: &mut SecondProcess,
+    order: Order,
+    round: u32,
+) -> Result<Sample, Failure> {
+    rig.prepare(order)?;
+    match second.ask(&Request::Measure(order))? {
+        Reply::Ready => {}
+        other => return Err(unexpected(&other)),
+    }
+    let cpu_start = cpu::process_ns();
+    let outcome = lead(rig, order)?;
+    match second.reply()? {
+        Reply::Done => {}
+        other => return Err(unexpected(&other)),
+    }
+    let cpu_a = cpu::process_ns() - cpu_start;
+    let (cpu_b, there) = match second.ask(&Request::EndMeasurement)? {
+        Reply::Measured { cpu_ns, difference } => (cpu_ns, difference),
+        other => return Err(unexpected(&other)),
+    };
+    if let Some(difference) = there.or(rig.check(order)?) {
+        return Err(Failure::new(format!("after {:?}: {difference}", order.kind)));
+    }
+    Ok(Sample { kind: order.kind, round, outcome, cpu_ns: cpu_a + cpu_b })
+}
+
+/// A seed that no other measurement of the run has; never 0.
+pub fn seed(round: u32, index: usize, start: Time) -> u64 {
+    (start.nanos() ^ u64::from(round) << 32 ^ index as u64) | 1
+}

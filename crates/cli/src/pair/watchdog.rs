@@ -1,0 +1,94 @@
+//! The watchdog: a thread that ends the program when a step takes too long or the second process dies, and says which
+//! step it was. Whatever hangs, the program does not.
+
+use std::process::Child;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use userdma_link::clock;
+use userdma_verbs::Time;
+
+/// A handle to the watchdog. When it is dropped the second process is ended and the watchdog is off.
+#[derive(Debug)]
+pub struct Watchdog {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug)]
+struct State {
+    step: String,
+    deadline: Time,
+    child: Option<Child>,
+    is_off: bool,
+}
+
+impl Watchdog {
+    /// Starts it, with a first step.
+    pub fn start(step: &str, timeout: Duration) -> Self {
+        let state =
+            State { step: step.to_owned(), deadline: clock::now() + timeout, child: None, is_off: false };
+        let state = Arc::new(Mutex::new(state));
+        let watched = Arc::clone(&state);
+        std::thread::spawn(move || watch(&watched));
+        Self { state }
+    }
+
+    /// From now on this step runs, and may take so long.
+    pub fn step(&self, step: &str, timeout: Duration) {
+        let mut state = lock(&self.state);
+        step.clone_into(&mut state.step);
+        state.deadline = clock::now() + timeout;
+    }
+
+    /// Watches a process, which must live as long as the watchdog.
+    pub fn look_after(&self, child: Child) {
+        lock(&self.state).child = Some(child);
+    }
+
+    /// The second process's number.
+    pub fn child_pid(&self) -> Option<u32> {
+        lock(&self.state).child.as_ref().map(Child::id)
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        let mut state = lock(&self.state);
+        state.is_off = true;
+        end(&mut state);
+    }
+}
+
+fn watch(state: &Mutex<State>) {
+    loop {
+        std::thread::sleep(INTERVAL);
+        let mut state = lock(state);
+        if state.is_off {
+            return;
+        }
+        let death = state.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
+        let why = match death {
+            Some(status) => format!("the second process has died ({status})"),
+            None if clock::now() > state.deadline => "it takes too long".to_owned(),
+            None => continue,
+        };
+        end(&mut state);
+        eprintln!("\nuserdma: FAILED in step \"{}\": {why}", state.step);
+        std::process::exit(1);
+    }
+}
+
+/// Ends the second process, if it lives.
+fn end(state: &mut State) {
+    if let Some(mut child) = state.child.take() {
+        // Both fail only if it is gone already.
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+const INTERVAL: Duration = Duration::from_millis(50);
