@@ -17,6 +17,9 @@ pub(super) struct Mark {
     pub(super) packets: u32,
     /// Packets acknowledged, or responses received.
     pub(super) acked: u32,
+    /// Packets of the pieces in which a READ is asked for. Asking again keeps to the same pieces: to the responder a
+    /// request that begins in an executed one and ends in the next is neither a repetition nor new.
+    pub(super) piece: u32,
     /// Where the next response lands.
     pub(super) landing: SgCursor,
 }

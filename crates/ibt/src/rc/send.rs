@@ -38,7 +38,7 @@ impl Requester {
             let Some(element) = self.ring.get(self.next) else { return Fill::Done };
             let wqe = *element.wqe;
             if self.next_packet == 0 && self.next >= self.begun {
-                self.begin(&wqe, out);
+                self.begin(&wqe, out.mtu(), ctx.window);
             }
             let step = match wqe.op {
                 SendOp::LocalInv(rkey) => self.local(ctx, |ctx| invalidate(ctx, rkey)),
@@ -101,8 +101,8 @@ impl Requester {
         }
     }
 
-    /// Gives the element its PSNs.
-    fn begin(&mut self, wqe: &Wqe, out: &Out<'_>) {
+    /// Gives the element its PSNs, and a READ the size of its pieces.
+    fn begin(&mut self, wqe: &Wqe, mtu: u32, window: &Window) {
         let packets = match wqe.op {
             SendOp::LocalInv(_) | SendOp::BindMw(_) => 0,
             SendOp::Atomic(..) => 1,
@@ -111,10 +111,11 @@ impl Requester {
             | SendOp::SendWithInv(_)
             | SendOp::Write(_)
             | SendOp::WriteWithImm(..)
-            | SendOp::Read(_) => packets_of(wqe.len, out.mtu()),
+            | SendOp::Read(_) => packets_of(wqe.len, mtu),
         };
+        let piece = (window.limit() / 2 / packet_cost(mtu)).max(1);
         *self.mark_mut(self.next) =
-            Mark { first_psn: self.next_psn, packets, acked: 0, landing: SgCursor::default() };
+            Mark { first_psn: self.next_psn, packets, acked: 0, piece, landing: SgCursor::default() };
         self.begun = self.next + 1;
     }
 
@@ -174,8 +175,8 @@ impl Requester {
         }
         let mtu = out.mtu();
         let mark = self.mark(self.next);
-        let piece = (ctx.window.limit() / 2 / packet_cost(mtu)).max(1);
-        let packets = (mark.packets - self.next_packet).min(piece);
+        let left_of_piece = mark.piece - self.next_packet % mark.piece.max(1);
+        let packets = (mark.packets - self.next_packet).min(left_of_piece);
         let offset = self.next_packet * mtu;
         let len = (wqe.len - offset).min(packets * mtu);
         let reth = Reth::new(remote.addr.wrapping_add(u64::from(offset)), remote.rkey, len);

@@ -316,6 +316,21 @@ fn a_long_read_is_asked_for_in_pieces_of_half_a_window() {
 }
 
 #[test]
+fn a_read_is_asked_for_again_in_the_same_pieces_though_the_window_has_changed() {
+    let mut a = Side::new();
+    a.window = Window::new(20 << 10);
+    let from = a.remote(0);
+    a.post_signaled(1, SendOp::Read(from), 50 * MTU);
+    assert_eq!(a.sends(), ["READ Request +0 a dma 5120", "READ Request +20 a dma 5120"]);
+    for psn in 0..5 {
+        a.receive(&read_response(Opcode::RcReadResponseMiddle, psn, &[1; 256]));
+    }
+    a.at_ms(68);
+    assert_eq!(a.window.limit(), 10 << 10);
+    assert_eq!(a.sends(), ["READ Request +5 a dma 3840", "READ Request +20 a dma 5120"]);
+}
+
+#[test]
 fn inline_data_needs_no_region_and_is_resent_from_the_copy() {
     let mut a = Side::new();
     let wr = SendWr {
