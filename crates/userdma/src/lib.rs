@@ -53,7 +53,7 @@ pub use pd::Pd;
 pub use qp::{
     Data, Init, Inline, Posts, Qp, QpBuilder, Rtr, RtrAttr, Rts, RtsAttr, SetupError, Sgl, Unchecked,
 };
-pub use userdma_host::{DeviceInfo, FaultStats, Faults, HostError, Stats};
+pub use userdma_host::{DeviceInfo, FaultStats, Faults, HostError, Stats, uptime};
 pub use userdma_objects::Arm;
 pub use userdma_verbs::{
     AccessFlags, AckTimeout, AhAttr, AsyncEvent, BindMwError, CreateCqError, CreateQpError, DeviceAttr,
