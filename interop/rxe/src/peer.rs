@@ -67,9 +67,10 @@ pub(crate) fn open(options: &Options) -> io::Result<TcpStream> {
 
 /// Tries for ten seconds: the server may still be starting.
 fn connect(server: IpAddr, port: u16) -> io::Result<TcpStream> {
-    let address = (server, port).into();
+    let address = (server, port);
     for _ in 0..200 {
-        if let Ok(stream) = TcpStream::connect_timeout(&address, Duration::from_secs(1)) {
+        // Without a limit of its own: an attempt that is given up may still be taken for a connection over there.
+        if let Ok(stream) = TcpStream::connect(address) {
             return Ok(stream);
         }
         std::thread::sleep(Duration::from_millis(50));

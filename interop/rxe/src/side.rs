@@ -49,7 +49,7 @@ impl Side {
         let mut ours = Peer { endpoint: qp.endpoint(), region: region.remote(), window: RKey::new(0) };
         let peer = ours.swap(&mut stream)?;
         let (rtr, rts) = attributes(options);
-        let qp = qp.connect_with(&peer.endpoint, &rtr, &rts).map_err(userdma::Error::from)?;
+        let qp = qp.connect_with(&peer.endpoint, &rtr, &rts)?;
         let mut side =
             Self { qp, cq, region, landing, peer, windows: Vec::new(), polls: options.polls, device };
         if options.server.is_none() {
