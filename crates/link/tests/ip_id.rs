@@ -37,6 +37,13 @@ impl Sniffer {
                 fd => OwnedFd::from_raw_fd(fd),
             }
         };
+        let size: i32 = 8 << 20;
+        // SAFETY: the kernel reads the four bytes of `size`, which outlives the call.
+        let set = unsafe {
+            let size = (&raw const size).cast();
+            libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, size, 4)
+        };
+        assert_eq!(set, 0, "{}", io::Error::last_os_error());
         Some(Self { socket, port })
     }
 
@@ -72,38 +79,46 @@ const DONT_FRAGMENT: u16 = 0x4000;
 
 #[test]
 fn segments_are_numbered_from_zero() {
-    let (Some(mut tx), Some(mut rx)) = (open("127.0.0.1", &config()), open("127.0.0.1", &config())) else {
-        return;
-    };
-    let Some(sniffer) = Sniffer::new(rx.port()) else { return };
-    // Beyond the link's own limit, but within UDP's: such a batch is cut up before the loopback interface.
-    let caps = LinkCaps { max_batch_bytes: 65_507, ..tx.caps() };
-    let route = tx.route(rx.local(), rx.port(), 4);
-    let sizes = [&[1024; 63][..], &[985]].concat();
-    for _ in 0..3 {
-        let report = tx.send(Time::ZERO, &mut [batch(&caps, &route, &sizes)]);
-        assert_eq!(report.packets, 64);
-        let wanted: Vec<_> = (0u16..).zip(&sizes).map(|(id, &size)| (id, DONT_FRAGMENT, size)).collect();
-        // What a socket has received has passed the sniffer before.
-        assert_eq!(receive(&mut rx, 64).0.len(), 64);
-        assert_eq!(sniffer.packets(), wanted);
-    }
+    in_own_network(|network| {
+        network.bring_up("lo", 65_536);
+        let (Some(mut tx), Some(mut rx)) = (open("127.0.0.1", &config()), open("127.0.0.1", &config()))
+        else {
+            return;
+        };
+        let Some(sniffer) = Sniffer::new(rx.port()) else { return };
+        // Beyond the link's own limit, but within UDP's: such a batch is cut up before the loopback interface.
+        let caps = LinkCaps { max_batch_bytes: 65_507, ..tx.caps() };
+        let route = tx.route(rx.local(), rx.port(), 4);
+        let sizes = [&[1024; 63][..], &[985]].concat();
+        for _ in 0..3 {
+            let report = tx.send(Time::ZERO, &mut [batch(&caps, &route, &sizes)]);
+            assert_eq!(report.packets, 64);
+            let wanted: Vec<_> = (0u16..).zip(&sizes).map(|(id, &size)| (id, DONT_FRAGMENT, size)).collect();
+            // What a socket has received has passed the sniffer before.
+            assert_eq!(receive(&mut rx, 64).0.len(), 64);
+            assert_eq!(sniffer.packets(), wanted);
+        }
+    });
 }
 
 #[test]
 fn single_packets_have_number_zero() {
-    let (Some(mut tx), Some(mut rx)) = (open("127.0.0.1", &config()), open("127.0.0.1", &config())) else {
-        return;
-    };
-    let Some(sniffer) = Sniffer::new(rx.port()) else { return };
-    let mut route = tx.route(rx.local(), rx.port(), 0);
-    for traffic_class in [0, 0, 2, 3] {
-        route.traffic_class = traffic_class;
-        let batches = &mut [batch(&tx.caps(), &route, &[100]), batch(&tx.caps(), &route, &[200])];
-        assert_eq!(tx.send(Time::ZERO, batches).packets, 2);
-        receive(&mut rx, 2);
-        assert_eq!(sniffer.packets(), [(0, DONT_FRAGMENT, 100), (0, DONT_FRAGMENT, 200)]);
-    }
+    in_own_network(|network| {
+        network.bring_up("lo", 65_536);
+        let (Some(mut tx), Some(mut rx)) = (open("127.0.0.1", &config()), open("127.0.0.1", &config()))
+        else {
+            return;
+        };
+        let Some(sniffer) = Sniffer::new(rx.port()) else { return };
+        let mut route = tx.route(rx.local(), rx.port(), 0);
+        for traffic_class in [0, 0, 2, 3] {
+            route.traffic_class = traffic_class;
+            let batches = &mut [batch(&tx.caps(), &route, &[100]), batch(&tx.caps(), &route, &[200])];
+            assert_eq!(tx.send(Time::ZERO, batches).packets, 2);
+            receive(&mut rx, 2);
+            assert_eq!(sniffer.packets(), [(0, DONT_FRAGMENT, 100), (0, DONT_FRAGMENT, 200)]);
+        }
+    });
 }
 
 #[test]

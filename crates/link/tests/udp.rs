@@ -4,6 +4,7 @@ mod common;
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
+use std::time::Duration;
 
 use common::{batch, config, open, packet, receive};
 use userdma_link::{Capture, OpenError, SendReport, UdpConfig, UdpLink};
@@ -211,6 +212,7 @@ fn the_hop_limit_of_the_route_is_sent() {
     for ip in ADDRESSES {
         let Some(mut tx) = open(ip, &UdpConfig { hop_limit: 9, ..config() }) else { continue };
         let rx = UdpSocket::bind((ip, 0)).unwrap();
+        rx.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         let option = if tx.local().is_ipv4() {
             (libc::IPPROTO_IP, libc::IP_RECVTTL, libc::IP_TTL)
         } else {

@@ -114,15 +114,16 @@ fn a_full_send_buffer_leaves_the_rest_to_the_caller() {
         assert!(again.blocked && again.taken == 0 && again.packets == 0, "{again:?}");
 
         network.add_neighbour("wire0", remote);
+        let is_udp = |frame: &Vec<u8>| frame[12..14] == [8, 0] && frame[23] == 17;
         let mut udp = 0;
         while udp < 60 {
-            udp += std::iter::from_fn(|| wire.waiting()).filter(|frame| frame[23] == 17).count();
+            udp += std::iter::from_fn(|| wire.waiting()).filter(is_udp).count();
             let first = batches.iter().position(|batch| !batch.is_empty()).unwrap_or(batches.len());
             let report = link.send(Time::ZERO, &mut batches[first..]);
             assert_eq!(report.dropped, 0);
             if report.packets == 0 && udp < 60 {
                 let frame = wire.next().expect("what waits goes out");
-                udp += usize::from(frame[12..14] == [8, 0] && frame[23] == 17);
+                udp += usize::from(is_udp(&frame));
             }
         }
         assert!(batches.iter().all(TxBatch::is_empty));
