@@ -205,6 +205,19 @@ fn a_place_in_the_send_queue_is_free_when_its_send_has_retired() {
 }
 
 #[test]
+fn sends_that_do_not_fit_the_devices_ring_stay_for_the_next_call() {
+    let qp = qp(QpState::Rts);
+    for wr_id in 0..4 {
+        qp.post_send(&send(wr_id)).expect("room");
+    }
+    let mut small = WqeRing::new(3, 2, 16);
+    assert_eq!([qp.take_sends(&mut small), qp.take_sends(&mut small)], [3, 0]);
+    assert_eq!(ids(&mut small), [0, 1, 2]);
+    assert_eq!([qp.take_sends(&mut small), qp.take_sends(&mut small)], [1, 0]);
+    assert_eq!(ids(&mut small), [3]);
+}
+
+#[test]
 fn the_receive_queue_holds_what_was_not_taken() {
     let qp = qp(QpState::Rts);
     let lists = [vec![sge(1)], vec![], vec![sge(2), sge(3)]];
