@@ -84,13 +84,13 @@ impl Channel {
 
     fn wait(&self, shared: &Shared, end: u64) -> Result<Option<u32>, EventError> {
         loop {
-            shared.polls.add();
-            shared.ring(Role::Waiter(&self.descriptor));
-            if let Some(cq) = self.descriptor.take(true) {
-                return Ok(Some(cq));
-            }
-            shared.check()?;
-            let Some(deadline) = shared.watch.fall_asleep(Sleeper::Waiter) else { continue };
+            // Nothing is driven before the first sleep: what is due is in the deadline, and packets end the sleep at once.
+            let Some(deadline) = shared.watch.fall_asleep(Sleeper::Waiter) else {
+                if let Some(cq) = self.drive(shared)? {
+                    return Ok(Some(cq));
+                }
+                continue;
+            };
             let woken = sleep(shared, &self.descriptor.bell, deadline.min(end));
             shared.watch.wake_up(Sleeper::Waiter);
             if woken.bell {
@@ -102,10 +102,20 @@ impl Channel {
             if woken.interrupted {
                 return Err(EventError::Interrupted);
             }
+            if let Some(cq) = self.drive(shared)? {
+                return Ok(Some(cq));
+            }
             if clock::now().nanos() >= end {
                 return Ok(None);
             }
         }
+    }
+
+    fn drive(&self, shared: &Shared) -> Result<Option<u32>, EventError> {
+        shared.check()?;
+        shared.polls.add();
+        shared.ring(Role::Waiter(&self.descriptor));
+        Ok(self.descriptor.take(true))
     }
 }
 

@@ -4,13 +4,21 @@
 //! half of its speed. A program that polls its memory, or computes, needs the thread. So the thread stays away for a period and
 //! looks whether the count of polls has moved. The period adapts: it halves when the program had stopped polling
 //! and packets were waiting, down to 0; it doubles when polls go on and nothing waits.
+//!
+//! A thread that waits for events drives as well, and between two events the program is expected back soon. Looking after it
+//! costs a wake-up each time, so the thread looks more and more seldom while events keep coming, and parks when none come.
 
 /// The lease's state: numbers in, a verdict out.
 #[derive(Debug)]
 pub(crate) struct Lease {
     period_ns: u64,
     polls: u64,
+    /// The thread was away on the lease.
     away: bool,
+    /// How long the thread stays away from a program that waits for events.
+    event_period_ns: u64,
+    /// The thread was away because a program waited for events; how often since then nobody did. `None`: it was not.
+    missed: Option<u32>,
 }
 
 /// What the thread sees when it looks.
@@ -40,22 +48,30 @@ impl Lease {
     pub(crate) const MAX_NS: u64 = 50_000;
     /// The shortest period but 0.
     pub(crate) const MIN_NS: u64 = 1_000;
-    /// How long the thread stays away from a waiter before it looks whether it is still needed.
-    pub(crate) const WAITER_NS: u64 = 200_000;
+    /// How long the thread stays away at first from a program that waits for events.
+    pub(crate) const EVENT_MIN_NS: u64 = 200_000;
+    /// And at last.
+    pub(crate) const EVENT_MAX_NS: u64 = 3_200_000;
 
     pub(crate) fn new() -> Self {
-        Self { period_ns: Self::MAX_NS, polls: 0, away: false }
+        Self {
+            period_ns: Self::MAX_NS,
+            polls: 0,
+            away: false,
+            event_period_ns: Self::EVENT_MIN_NS,
+            missed: None,
+        }
     }
 
     /// The verdict. `is_packet_waiting` is asked if it matters.
-    pub(crate) fn look(&mut self, look: &Look, is_packet_waiting: impl FnOnce() -> bool) -> Duty {
+    pub(crate) fn look(&mut self, look: &Look, is_packet_waiting: impl Fn() -> bool) -> Duty {
         let moved = look.polls != self.polls;
         // A program that arms its queue polls once more and then sleeps.
         let polling = moved && look.polls.wrapping_sub(look.armed_at) > 1;
         self.polls = look.polls;
-        if look.is_waited {
-            self.away = moved;
-            return if moved { Duty::Away(Self::WAITER_NS) } else { Duty::Park };
+        if let Some(duty) = self.look_at_events(look.is_waited, moved, &is_packet_waiting) {
+            self.away = false;
+            return duty;
         }
         match (self.away, polling) {
             (true, true) => {
@@ -77,6 +93,32 @@ impl Lease {
         }
         self.away = polling && self.period_ns > 0;
         if self.away { Duty::Away(self.period_ns) } else { Duty::Serve }
+    }
+
+    /// The verdict if the program waits for events, or did so a moment ago.
+    fn look_at_events(
+        &mut self,
+        is_waited: bool,
+        moved: bool,
+        is_packet_waiting: impl Fn() -> bool,
+    ) -> Option<Duty> {
+        let was_waited = self.missed.is_some();
+        let missed = if is_waited { 0 } else { self.missed? + 1 };
+        if !is_waited && (!moved || missed > 1) {
+            self.missed = None;
+            if !moved && is_packet_waiting() {
+                self.event_period_ns = Self::EVENT_MIN_NS;
+            }
+            return None;
+        }
+        self.missed = Some(missed);
+        if !moved {
+            return Some(Duty::Park);
+        }
+        if was_waited {
+            self.event_period_ns = (self.event_period_ns * 2).min(Self::EVENT_MAX_NS);
+        }
+        Some(Duty::Away(self.event_period_ns))
     }
 
     fn grow(&mut self) {
@@ -127,7 +169,7 @@ mod tests {
 
     #[test]
     fn polls_that_go_on_with_nothing_waiting_bring_the_lease_back() {
-        let mut lease = Lease { period_ns: 0, polls: 0, away: false };
+        let mut lease = Lease { period_ns: 0, ..Lease::new() };
         let duties: Vec<_> = (1..9).map(|polls| look(&mut lease, polls, false)).collect();
         let away = [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 50_000, 50_000].map(Duty::Away);
         assert_eq!(duties, away);
@@ -144,13 +186,39 @@ mod tests {
         assert_eq!(lease.look(&polling, || false), Duty::Away(50_000));
     }
 
+    /// Looks at a program that waits for events, or does not just now.
+    fn look_at(lease: &mut Lease, polls: u64, is_waited: bool, waiting: bool) -> Duty {
+        lease.look(&Look { polls, armed_at: polls - 1, is_waited }, || waiting)
+    }
+
     #[test]
     fn the_thread_steps_aside_for_a_waiter_and_parks_when_it_is_quiet() {
         let mut lease = Lease::new();
-        let waited = |polls| Look { polls, armed_at: polls, is_waited: true };
-        let mut look = |polls| lease.look(&waited(polls), || unreachable!("nobody cares"));
-        assert_eq!(look(3), Duty::Away(200_000));
-        assert_eq!(look(4), Duty::Away(200_000));
-        assert_eq!(look(4), Duty::Park);
+        let periods: Vec<_> = (1..8).map(|polls| look_at(&mut lease, polls, polls != 3, false)).collect();
+        let ns = [200, 400, 800, 1600, 3200, 3200, 3200].map(|us| Duty::Away(us * 1000));
+        assert_eq!(periods, ns, "once it looked between two events");
+        assert_eq!(look_at(&mut lease, 7, true, false), Duty::Park);
+    }
+
+    #[test]
+    fn the_thread_takes_over_when_nobody_waits_any_more() {
+        let mut lease = Lease::new();
+        for polls in 1..8 {
+            look_at(&mut lease, polls, true, false);
+        }
+        assert_eq!(look_at(&mut lease, 7, false, true), Duty::Serve);
+        assert_eq!(
+            look_at(&mut lease, 8, true, false),
+            Duty::Away(200_000),
+            "packets had to wait: look more often"
+        );
+    }
+
+    #[test]
+    fn a_program_that_turns_from_events_to_polling_gets_the_lease() {
+        let mut lease = Lease::new();
+        look_at(&mut lease, 1, true, false);
+        assert_eq!(look(&mut lease, 100, false), Duty::Away(400_000));
+        assert_eq!(look(&mut lease, 200, false), Duty::Away(50_000));
     }
 }

@@ -29,9 +29,16 @@ struct Inner {
     /// The ledgers of the queues that complete here. Held while completions are taken, so that they are looked up in
     /// their order.
     table: Mutex<Table>,
-    /// Whether a thread waits; others wait for their turn.
-    turn: Mutex<bool>,
+    turn: Mutex<Turn>,
     turned: Condvar,
+}
+
+/// One thread at a time sleeps on the channel, because an event wakes only one.
+#[derive(Debug, Default)]
+struct Turn {
+    is_taken: bool,
+    /// Threads that wait for their turn.
+    queued: u32,
 }
 
 impl Cq {
@@ -49,7 +56,7 @@ impl Cq {
             channel: channel.clone(),
             is_own_channel,
             table: Mutex::default(),
-            turn: Mutex::new(false),
+            turn: Mutex::default(),
             turned: Condvar::new(),
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -161,16 +168,13 @@ impl Cq {
         Ok(self.inner.host.req_notify(&self.inner.cq, arm)?)
     }
 
-    /// The loop of the verbs: poll, arm, poll once more, sleep. An event may be left from an earlier round: it costs a
+    /// The loop of the verbs: poll, arm, look once more, sleep. An event may be left from an earlier round: it costs a
     /// round.
     fn wait_in_turn(&self, out: &mut [Wc], deadline: &Deadline) -> Result<usize, Error> {
         loop {
             self.req_notify(Arm::Any)?;
-            let polled = self.poll(out)?;
-            if polled > 0 {
-                return Ok(polled);
-            }
-            if self.inner.channel.get_event(deadline.left())?.is_none() {
+            // A look is enough: packets that are here already end the sleep at once.
+            if self.inner.cq.is_empty() && self.inner.channel.get_event(deadline.left())?.is_none() {
                 return self.poll(out);
             }
             let polled = self.poll(out)?;
@@ -182,24 +186,28 @@ impl Cq {
 
     /// Waits until no other thread waits; false if time has run out.
     fn take_turn(&self, deadline: &Deadline) -> bool {
-        let mut taken = lock(&self.inner.turn);
-        while *taken {
-            match deadline.left() {
-                None => taken = self.inner.turned.wait(taken).unwrap_or_else(PoisonError::into_inner),
-                Some(Duration::ZERO) => return false,
-                Some(left) => {
-                    let result = self.inner.turned.wait_timeout(taken, left);
-                    taken = result.unwrap_or_else(PoisonError::into_inner).0;
-                }
+        let mut turn = lock(&self.inner.turn);
+        while turn.is_taken {
+            let left = deadline.left().unwrap_or(Duration::MAX);
+            if left.is_zero() {
+                return false;
             }
+            turn.queued += 1;
+            let result = self.inner.turned.wait_timeout(turn, left);
+            turn = result.unwrap_or_else(PoisonError::into_inner).0;
+            turn.queued -= 1;
         }
-        *taken = true;
+        turn.is_taken = true;
         true
     }
 
     fn give_turn(&self) {
-        *lock(&self.inner.turn) = false;
-        self.inner.turned.notify_one();
+        let mut turn = lock(&self.inner.turn);
+        turn.is_taken = false;
+        // Notifying nobody would cost a system call.
+        if turn.queued > 0 {
+            self.inner.turned.notify_one();
+        }
     }
 }
 
