@@ -45,6 +45,7 @@ pub fn run(args: &DemoArgs) -> Result<(), Failure> {
 struct Demo {
     pair: Pair,
     cpus: Option<[usize; 2]>,
+    machine: table::Machine,
     a: Side,
     b: SecondProcess,
     b_opened: Opened,
@@ -56,6 +57,7 @@ impl Demo {
     fn start(args: &DemoArgs, watchdog: &Watchdog, screen: &mut Screen) -> Result<Self, Failure> {
         let pair = Pair::choose(args.addresses.as_deref())?;
         let cpus = cpu::two();
+        let machine = table::Machine::look(cpus.is_some());
         if let Some([a, _]) = cpus {
             cpu::pin(a);
         }
@@ -63,7 +65,8 @@ impl Demo {
         let mut b = SecondProcess::start(&pair, cpus.map(|[_, b]| b), watchdog)?;
         let b_opened = b.open()?;
         let recorder = Recorder::new(pair.port())?;
-        let demo = Self { pair, cpus, a, b, b_opened, recorder, plant_fault: args.plant_fault.clone() };
+        let demo =
+            Self { pair, cpus, machine, a, b, b_opened, recorder, plant_fault: args.plant_fault.clone() };
         demo.introduce(screen);
         Ok(demo)
     }
@@ -115,7 +118,7 @@ impl Demo {
             other => return Err(crate::pair::process::unexpected(&other)),
         }
         let samples = measured::all(&mut rig, &mut self.b, seconds, screen)?;
-        let table = table::Table::new(&samples, self.cpus.is_some());
+        let table = table::Table::new(&samples, self.machine);
         table.print(screen);
         Ok(())
     }

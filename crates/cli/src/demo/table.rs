@@ -6,12 +6,22 @@ use super::measured::ROUNDS;
 use super::screen::Screen;
 use crate::measure::Kind;
 use crate::measure::rounds::{Sample, Samples};
+use crate::pair::cpu;
 
 /// The figures in the order in which they are shown.
 #[derive(Debug)]
 pub(super) struct Table {
     rows: Vec<Row>,
+    machine: Machine,
+}
+
+/// Where the figures come from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Machine {
+    cpus: usize,
     is_pinned: bool,
+    /// Threads that wanted to run in the minute before, on average.
+    load: f64,
 }
 
 #[derive(Debug)]
@@ -35,22 +45,19 @@ enum Figure {
 
 impl Table {
     /// The medians of the samples.
-    pub(super) fn new(samples: &Samples, is_pinned: bool) -> Self {
+    pub(super) fn new(samples: &Samples, machine: Machine) -> Self {
         let row = |&(section, figure, name, rdma, tcp_name, tcp): &Plan| {
             let median = |kind| samples.median(kind, |sample| figure.of(sample)).unwrap_or(f64::NAN);
             Row { section, name, unit: figure.unit(), rdma: median(rdma), tcp_name, tcp: median(tcp) }
         };
-        Self { rows: PLAN.iter().map(row).collect(), is_pinned }
+        Self { rows: PLAN.iter().map(row).collect(), machine }
     }
 
     /// Shows it.
     pub(super) fn print(&self, screen: &mut Screen) {
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        let place =
-            if self.is_pinned { "each process on a CPU of its own" } else { "both processes on one CPU" };
-        screen.line(&format!("medians of {ROUNDS} interleaved rounds; {place}, this machine has {cpus}"));
-        screen.line("(pinning leaves one to this process now); both processes on this machine, over loopback: no network");
-        screen.line("card or cable is in these figures. kernel TCP: the same two processes, the same bytes, TCP_NODELAY.");
+        for line in self.machine.words() {
+            screen.line(&line);
+        }
         let mut section = "";
         for row in &self.rows {
             if row.section != section {
@@ -78,7 +85,34 @@ impl Table {
                 "kernel_tcp": row.tcp, "kernel_tcp_how": row.tcp_name, "ratio": row.rdma / row.tcp,
             })
         };
-        json!({ "rounds": ROUNDS, "pinned": self.is_pinned, "rows": self.rows.iter().map(row).collect::<Vec<_>>() })
+        json!({ "rounds": ROUNDS, "cpus": self.machine.cpus, "pinned": self.machine.is_pinned,
+                "load_before": self.machine.load, "rows": self.rows.iter().map(row).collect::<Vec<_>>() })
+    }
+}
+
+impl Machine {
+    /// Looks at this machine, before anything is pinned or measured.
+    pub(super) fn look(is_pinned: bool) -> Self {
+        let load = std::fs::read_to_string("/proc/loadavg").ok();
+        let load = load.and_then(|text| text.split_whitespace().next()?.parse().ok());
+        Self { cpus: cpu::allowed().len().max(1), is_pinned, load: load.unwrap_or(0.0) }
+    }
+
+    fn words(&self) -> Vec<String> {
+        let pinned =
+            if self.is_pinned { "each process keeps to one of them" } else { "the processes share it" };
+        let cpus = if self.cpus == 1 { "1 CPU".to_owned() } else { format!("{} CPUs", self.cpus) };
+        let mut lines = vec![
+            format!("{ROUNDS} rounds in which everything has its turn; medians. This machine has {cpus}: {pinned}."),
+            "Both processes run on this machine: no cable, no network card. TCP is measured between the same two.".to_owned(),
+        ];
+        if self.load > self.cpus as f64 / 2.0 {
+            lines.push(format!(
+                "Other programs are busy here (load {:.1}): take ratios rather than figures.",
+                self.load
+            ));
+        }
+        lines
     }
 }
 

@@ -9,7 +9,7 @@ use crate::pair::protocol::Request;
 use crate::pair::side::PATH_MTU;
 
 pub(super) fn scatter_gather(demo: &mut Demo, screen: &mut Screen) -> Result<(), Failure> {
-    let gather = parts(&[(3000, 100), (0, 7), (1000, 5000)]);
+    let gather = parts(&[(8000, 100), (0, 7), (1000, 5000)]);
     let scatter = parts(&[(20_000, 3000), (40_001, 1), (30_000, 2106)]);
     demo.a.fill(&gather)?;
     demo.b.order(&Request::Fill(Vec::new()))?;
