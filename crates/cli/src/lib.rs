@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
+pub mod bench;
 pub mod capture;
 pub mod demo;
 pub mod devices;
@@ -48,7 +49,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Capture(args) => buffered(|out| capture::run(&args, out)),
         Command::Devices(args) => buffered(|out| devices::run(&args, out)),
         Command::Demo(args) => demo::run(&args),
-        Command::Bench(_) => todo!(),
+        Command::Bench(args) => buffered(|out| bench::run(&args, out)),
         Command::DemoPeer(args) => pair::peer::run(&args),
     }
 }

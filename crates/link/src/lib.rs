@@ -13,6 +13,7 @@ mod fault;
 mod iface;
 mod link;
 pub mod pcapng;
+pub mod raw;
 mod tap;
 mod udp;
 

@@ -12,11 +12,11 @@ use userdma::AccessFlags;
 
 use crate::args::DemoArgs;
 use crate::failure::Failure;
-use crate::measure::Rig;
+use crate::measure::rounds::prepare;
 use crate::pair::addresses::Pair;
 use crate::pair::cpu;
 use crate::pair::process::SecondProcess;
-use crate::pair::protocol::{Opened, Request};
+use crate::pair::protocol::Opened;
 use crate::pair::side::Side;
 use crate::pair::watchdog::Watchdog;
 
@@ -111,12 +111,7 @@ impl Demo {
     }
 
     fn measure(&mut self, seconds: f64, screen: &mut Screen) -> Result<(), Failure> {
-        self.b.tell(&Request::PrepareMeasurements)?;
-        let mut rig = Rig::lead(&self.a, self.pair.a, &mut self.b.control.stream)?;
-        match self.b.reply()? {
-            crate::pair::protocol::Reply::Done => {}
-            other => return Err(crate::pair::process::unexpected(&other)),
-        }
+        let mut rig = prepare(&self.a, self.pair.a, &mut self.b)?;
         let samples = measured::all(&mut rig, &mut self.b, seconds, screen)?;
         let table = table::Table::new(&samples, self.machine);
         table.print(screen);

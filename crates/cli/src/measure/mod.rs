@@ -10,6 +10,7 @@ mod rate;
 mod rig;
 pub mod rounds;
 mod tcp;
+mod udp;
 
 use serde::{Deserialize, Serialize};
 
@@ -43,6 +44,10 @@ pub enum Kind {
     WriteRate,
     /// 8 bytes over TCP, one system call each.
     TcpRate,
+    /// 8 bytes over connected UDP sockets, both sides spin.
+    UdpSpinLatency,
+    /// Packets as those of WRITEs over plain UDP sockets: GSO, GRO, ICRC, one copy.
+    UdpBandwidth,
 }
 
 /// A measurement to be made.
@@ -99,6 +104,8 @@ pub fn lead(rig: &mut Rig, order: Order) -> Result<Outcome, Failure> {
         Kind::TcpBandwidth => tcp::lead_stream(rig, slice),
         Kind::WriteRate => rate::write(rig, slice),
         Kind::TcpRate => tcp::lead_rate(rig, slice),
+        Kind::UdpSpinLatency => pingpong::lead(&mut udp::PingPong::new(rig), slice),
+        Kind::UdpBandwidth => udp::lead_stream(rig, slice),
     }
 }
 
@@ -135,6 +142,8 @@ impl<'a> Follower<'a> {
             Kind::SendBandwidth => bandwidth::receive(rig),
             Kind::TcpBandwidth => tcp::follow_stream(rig),
             Kind::TcpRate => tcp::follow_rate(rig),
+            Kind::UdpSpinLatency => pingpong::follow(&mut udp::PingPong::new(rig)),
+            Kind::UdpBandwidth => udp::follow_stream(rig),
         }
     }
 }
@@ -152,7 +161,9 @@ impl Kind {
             | Self::TcpBlockingLatency
             | Self::TcpBandwidth
             | Self::WriteRate
-            | Self::TcpRate => None,
+            | Self::TcpRate
+            | Self::UdpSpinLatency
+            | Self::UdpBandwidth => None,
         }
     }
 }

@@ -79,7 +79,7 @@ impl Patience {
 }
 
 /// The median; not a number if there is none.
-pub(crate) fn median(values: &mut [f64]) -> f64 {
+pub fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     match values.len() {
         0 => f64::NAN,

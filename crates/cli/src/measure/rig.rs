@@ -2,10 +2,12 @@
 //! them, and a TCP connection.
 
 use std::io::{Read, Write};
-use std::net::{IpAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 
+use socket2::{Domain, Socket, Type};
 use userdma::{AccessFlags, Cq, Mr, Qp, RemoteMr, Rts, RtsAttr, Wc, WcOpcode, WcStatus, exchange};
 
+use super::udp::UdpSockets;
 use super::{Kind, Order};
 use crate::failure::Failure;
 use crate::pair::pattern::{self, Difference};
@@ -29,6 +31,7 @@ pub struct Rig {
     pub(super) small: Lane,
     pub(super) large: Lane,
     pub(super) tcp: TcpStream,
+    pub(super) udp: UdpSockets,
 }
 
 /// A queue pair and its completion queue.
@@ -39,12 +42,12 @@ pub(super) struct Lane {
 }
 
 impl Rig {
-    /// The rig of the following side, connected over `stream` at the same time as the leading one.
+    /// The rig of the following side, whose address is `address`, connected over `stream` at the same time as the leading one.
     ///
     /// # Errors
     /// Those of the device and of the connection.
-    pub fn connect(side: &Side, _address: IpAddr, stream: &mut TcpStream) -> Result<Self, Failure> {
-        let tcp = connect_tcp(stream)?;
+    pub fn follow(side: &Side, address: IpAddr, stream: &mut TcpStream) -> Result<Self, Failure> {
+        let tcp = connect_tcp(address, stream)?;
         Self::new(side, Role::Follower, stream, tcp)
     }
 
@@ -68,7 +71,10 @@ impl Rig {
         })?;
         let remote = exchange(stream, &mr.remote())?;
         tcp.set_nodelay(true)?;
-        Ok(Self { role, mr, remote, small, large, tcp })
+        let udp = UdpSockets::open(tcp.local_addr()?.ip(), tcp.peer_addr()?.ip(), |ports| {
+            exchange_ports(stream, ports)
+        })?;
+        Ok(Self { role, mr, remote, small, large, tcp, udp })
     }
 
     /// Which part this side has.
@@ -94,7 +100,9 @@ impl Rig {
             | Kind::TcpBlockingLatency
             | Kind::TcpBandwidth
             | Kind::WriteRate
-            | Kind::TcpRate => {}
+            | Kind::TcpRate
+            | Kind::UdpSpinLatency
+            | Kind::UdpBandwidth => {}
         }
         Ok(())
     }
@@ -147,16 +155,29 @@ fn exchange_ready(stream: &mut TcpStream) -> Result<(), Failure> {
     Ok(())
 }
 
+fn exchange_ports(stream: &mut TcpStream, ports: [u16; 2]) -> std::io::Result<[u16; 2]> {
+    let mut bytes = [0; 4];
+    stream.write_all(&ports.map(u16::to_be_bytes).concat())?;
+    stream.read_exact(&mut bytes)?;
+    let [a, b, c, d] = bytes;
+    Ok([u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])])
+}
+
 fn accept_tcp(address: IpAddr, stream: &mut TcpStream) -> Result<TcpStream, Failure> {
     let listener = TcpListener::bind((address, 0))?;
     stream.write_all(&listener.local_addr()?.port().to_be_bytes())?;
     Ok(listener.accept()?.0)
 }
 
-fn connect_tcp(stream: &mut TcpStream) -> Result<TcpStream, Failure> {
+/// Connects from `address`, so that the connection runs between the same addresses as everything else.
+fn connect_tcp(address: IpAddr, stream: &mut TcpStream) -> Result<TcpStream, Failure> {
     let mut port = [0; 2];
     stream.read_exact(&mut port)?;
-    Ok(TcpStream::connect((stream.peer_addr()?.ip(), u16::from_be_bytes(port)))?)
+    let peer = SocketAddr::new(stream.peer_addr()?.ip(), u16::from_be_bytes(port));
+    let socket = Socket::new(Domain::for_address(peer), Type::STREAM, None)?;
+    socket.bind(&SocketAddr::new(address, 0).into())?;
+    socket.connect(&peer.into())?;
+    Ok(socket.into())
 }
 
 /// Where small message number `slot` lands.

@@ -1,13 +1,16 @@
 //! Rounds: every kind once, then again, and the medians.
 
+use std::net::IpAddr;
+
 use userdma_verbs::Time;
 
-use super::pingpong::median;
+pub use super::pingpong::median;
 use super::{Kind, Order, Outcome, Rig, lead};
 use crate::failure::Failure;
 use crate::pair::cpu;
 use crate::pair::process::{SecondProcess, unexpected};
 use crate::pair::protocol::{Reply, Request};
+use crate::pair::side::Side;
 
 /// One measurement of one round.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +46,19 @@ impl Samples {
     /// A figure of `kind` in each round.
     pub fn values(&self, kind: Kind, figure: impl Fn(&Sample) -> f64) -> Vec<f64> {
         self.0.iter().filter(|sample| sample.kind == kind).map(figure).collect()
+    }
+}
+
+/// Makes what measurements need on both sides.
+///
+/// # Errors
+/// Those of the devices and of the connections.
+pub fn prepare(a: &Side, address: IpAddr, second: &mut SecondProcess) -> Result<Rig, Failure> {
+    second.tell(&Request::PrepareMeasurements)?;
+    let rig = Rig::lead(a, address, &mut second.control.stream)?;
+    match second.reply()? {
+        Reply::Done => Ok(rig),
+        other => Err(unexpected(&other)),
     }
 }
 

@@ -96,7 +96,7 @@ impl Peer {
             Request::QpState => Ok(Reply::State(state_name(self.side()?.qp()?.state()).to_owned())),
             Request::PrepareMeasurements => {
                 let side = self.side.as_ref().ok_or_else(no_device)?;
-                self.rig = Some(Rig::connect(side, self.args.address, &mut control.stream)?);
+                self.rig = Some(Rig::follow(side, self.args.address, &mut control.stream)?);
                 Ok(Reply::Done)
             }
             Request::Measure(order) => self.measure(order, control),

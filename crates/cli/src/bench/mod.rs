@@ -1,0 +1,287 @@
+//! `userdma bench`: this library beside plain sockets that do the same, in the same run.
+//!
+//! What counts is a ratio of neighbours: each round measures both, and the median over the rounds of the rounds' ratios is
+//! judged.
+
+use std::io::Write;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use userdma::AccessFlags;
+use userdma_link::clock;
+
+use crate::args::{BenchArgs, BenchKind};
+use crate::failure::Failure;
+use crate::measure::rounds::{Sample, Samples, measure, median, prepare, seed};
+use crate::measure::{Kind, Order, Rig};
+use crate::pair::addresses::Pair;
+use crate::pair::cpu;
+use crate::pair::process::SecondProcess;
+use crate::pair::side::Side;
+use crate::pair::watchdog::Watchdog;
+
+/// Measures, prints, and judges if asked to.
+///
+/// # Errors
+/// A measurement failed; with `--check`, a ratio is not what it must be.
+pub fn run(args: &BenchArgs, out: &mut impl Write) -> Result<(), Failure> {
+    let BenchKind::Core = args.what;
+    let slice = Duration::from_millis(args.slice);
+    let step_timeout = 10 * slice + Duration::from_secs(10);
+    let watchdog = Watchdog::start("start", step_timeout);
+    let pair = Pair::choose(args.addresses.as_deref())?;
+    let cpus = cpu::two();
+    if let Some([a, _]) = cpus {
+        cpu::pin(a);
+    }
+    let a = Side::open(pair.a, pair.private_port, AccessFlags::LOCAL_WRITE)?;
+    let mut b = SecondProcess::start(&pair, cpus.map(|[_, b]| b), &watchdog)?;
+    b.open()?;
+    let mut rig = prepare(&a, pair.a, &mut b)?;
+    if cpus.is_none() {
+        writeln!(out, "one CPU for both processes: spinning measures the scheduler")?;
+    }
+    let samples = all_rounds(args, &mut rig, &mut b, &watchdog, step_timeout)?;
+    let results: Vec<_> = COMPARISONS.iter().map(|comparison| comparison.judge(&samples)).collect();
+    if args.json {
+        writeln!(out, "{:#}", json!(results.iter().map(Judged::json).collect::<Vec<_>>()))?;
+    } else {
+        results.iter().try_for_each(|judged| writeln!(out, "{}", judged.text(args.check)))?;
+    }
+    let failed: Vec<_> =
+        results.iter().filter(|judged| !judged.is_good()).map(|judged| judged.of.name).collect();
+    if args.check && !failed.is_empty() {
+        return Err(Failure::new(format!("not as it must be: {}", failed.join("; "))));
+    }
+    Ok(())
+}
+
+fn all_rounds(
+    args: &BenchArgs,
+    rig: &mut Rig,
+    b: &mut SecondProcess,
+    watchdog: &Watchdog,
+    step_timeout: Duration,
+) -> Result<Samples, Failure> {
+    let slice_ns = args.slice * 1_000_000;
+    let start = clock::now();
+    let mut samples = Samples::default();
+    for round in 0..args.rounds {
+        eprint!("\rround {} of {}", round + 1, args.rounds);
+        for (index, kind) in KINDS.iter().enumerate() {
+            watchdog.step(&format!("{kind:?}, round {}", round + 1), step_timeout);
+            let order = Order { kind: *kind, slice_ns, seed: seed(round, index, start) };
+            let sample = measure(rig, b, order, round)
+                .map_err(|failure| Failure::new(format!("{kind:?}: {failure}")))?;
+            samples.0.push(sample);
+        }
+    }
+    eprintln!("\r\x1b[K");
+    Ok(samples)
+}
+
+/// Something of ours beside something plain.
+struct Comparison {
+    name: &'static str,
+    unit: &'static str,
+    figure: fn(&Sample) -> f64,
+    ours: Kind,
+    reference: Kind,
+    reference_name: &'static str,
+    bound: Bound,
+}
+
+/// What a ratio must be.
+#[derive(Clone, Copy)]
+enum Bound {
+    AtMost(f64),
+    AtLeast(f64),
+    /// Only shown.
+    None,
+}
+
+struct Judged<'a> {
+    of: &'a Comparison,
+    ours: Spread,
+    reference: Spread,
+    ratio: Spread,
+}
+
+/// The median of rounds, and the extremes.
+#[derive(Clone, Copy)]
+struct Spread {
+    min: f64,
+    median: f64,
+    max: f64,
+}
+
+impl Comparison {
+    fn judge(&self, samples: &Samples) -> Judged<'_> {
+        let ours = samples.values(self.ours, self.figure);
+        let reference = samples.values(self.reference, self.figure);
+        let ratios = ours.iter().zip(&reference).map(|(ours, reference)| ours / reference).collect();
+        Judged {
+            of: self,
+            ours: Spread::of(ours),
+            reference: Spread::of(reference),
+            ratio: Spread::of(ratios),
+        }
+    }
+}
+
+impl Spread {
+    fn of(mut values: Vec<f64>) -> Self {
+        let median = median(&mut values);
+        let at = |index: Option<&f64>| index.copied().unwrap_or(f64::NAN);
+        Self { min: at(values.first()), median, max: at(values.last()) }
+    }
+
+    fn json(self) -> Value {
+        json!({ "min": self.min, "median": self.median, "max": self.max })
+    }
+}
+
+impl Judged<'_> {
+    fn is_good(&self) -> bool {
+        match self.of.bound {
+            Bound::AtMost(bound) => self.ratio.median <= bound,
+            Bound::AtLeast(bound) => self.ratio.median >= bound,
+            Bound::None => true,
+        }
+    }
+
+    fn text(&self, is_checked: bool) -> String {
+        let line = |name: &str, spread: Spread, unit: &str| {
+            let Spread { min, median, max } = spread;
+            format!("\n    {name:<44} {median:>7.3} {unit:<5} [{min:.3} … {max:.3}]")
+        };
+        let mut out = self.of.name.to_owned();
+        out += &line("userdma", self.ours, self.of.unit);
+        out += &line(self.of.reference_name, self.reference, self.of.unit);
+        out += &line("ratio", self.ratio, "×");
+        let verdict = match (self.is_good(), is_checked) {
+            (true, true) => "  PASS",
+            (false, true) => "  FAIL",
+            (true | false, false) => "",
+        };
+        match self.of.bound {
+            Bound::AtMost(bound) => out += &format!("  must be ≤ {bound}{verdict}"),
+            Bound::AtLeast(bound) => out += &format!("  must be ≥ {bound}{verdict}"),
+            Bound::None => {}
+        }
+        out.push('\n');
+        out
+    }
+
+    fn json(&self) -> Value {
+        let bound = match self.of.bound {
+            Bound::AtMost(bound) => json!({ "at_most": bound }),
+            Bound::AtLeast(bound) => json!({ "at_least": bound }),
+            Bound::None => Value::Null,
+        };
+        json!({
+            "name": self.of.name, "unit": self.of.unit, "reference": self.of.reference_name, "bound": bound,
+            "userdma": self.ours.json(), "plain": self.reference.json(), "ratio": self.ratio.json(),
+            "good": self.is_good(),
+        })
+    }
+}
+
+fn half_trip(sample: &Sample) -> f64 {
+    sample.outcome.half_trip_us.unwrap_or(f64::NAN)
+}
+
+fn bandwidth(sample: &Sample) -> f64 {
+    sample.outcome.gb_per_s()
+}
+
+/// Neighbours in time are what is compared.
+const KINDS: [Kind; 8] = [
+    Kind::SendLatency,
+    Kind::UdpSpinLatency,
+    Kind::WriteLatency,
+    Kind::WriteBandwidth,
+    Kind::UdpBandwidth,
+    Kind::ReadBandwidth,
+    Kind::TcpBandwidth,
+    Kind::SendBandwidth,
+];
+
+const UDP: &str = "plain connected UDP, spinning";
+const STREAM: &str = "plain UDP: GSO, GRO, ICRC, one copy";
+const TCP: &str = "kernel TCP, 128 KiB a call";
+
+const COMPARISONS: [Comparison; 8] = [
+    Comparison {
+        name: "SEND/RECV of 8 bytes, half round trip, polling",
+        unit: "µs",
+        figure: half_trip,
+        ours: Kind::SendLatency,
+        reference: Kind::UdpSpinLatency,
+        reference_name: UDP,
+        bound: Bound::AtMost(1.5),
+    },
+    Comparison {
+        name: "WRITE of 8 bytes, half round trip, memory polled",
+        unit: "µs",
+        figure: half_trip,
+        ours: Kind::WriteLatency,
+        reference: Kind::UdpSpinLatency,
+        reference_name: UDP,
+        bound: Bound::AtMost(1.5),
+    },
+    Comparison {
+        name: "WRITE of 1 MiB, goodput at path MTU 4096",
+        unit: "GB/s",
+        figure: bandwidth,
+        ours: Kind::WriteBandwidth,
+        reference: Kind::UdpBandwidth,
+        reference_name: STREAM,
+        bound: Bound::AtLeast(0.8),
+    },
+    Comparison {
+        name: "READ of 1 MiB, goodput",
+        unit: "GB/s",
+        figure: bandwidth,
+        ours: Kind::ReadBandwidth,
+        reference: Kind::UdpBandwidth,
+        reference_name: STREAM,
+        bound: Bound::None,
+    },
+    Comparison {
+        name: "SEND of 1 MiB, goodput",
+        unit: "GB/s",
+        figure: bandwidth,
+        ours: Kind::SendBandwidth,
+        reference: Kind::UdpBandwidth,
+        reference_name: STREAM,
+        bound: Bound::None,
+    },
+    Comparison {
+        name: "WRITE of 1 MiB beside TCP",
+        unit: "GB/s",
+        figure: bandwidth,
+        ours: Kind::WriteBandwidth,
+        reference: Kind::TcpBandwidth,
+        reference_name: TCP,
+        bound: Bound::None,
+    },
+    Comparison {
+        name: "CPU time for WRITEs of 1 MiB, both sides",
+        unit: "s/GB",
+        figure: Sample::cpu_s_per_gb,
+        ours: Kind::WriteBandwidth,
+        reference: Kind::UdpBandwidth,
+        reference_name: STREAM,
+        bound: Bound::None,
+    },
+    Comparison {
+        name: "CPU time for WRITEs of 1 MiB beside TCP, both sides",
+        unit: "s/GB",
+        figure: Sample::cpu_s_per_gb,
+        ours: Kind::WriteBandwidth,
+        reference: Kind::TcpBandwidth,
+        reference_name: TCP,
+        bound: Bound::None,
+    },
+];
