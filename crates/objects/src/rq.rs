@@ -85,7 +85,6 @@ impl RecvQueue {
 
     /// Forgets everything.
     pub fn clear(&mut self) {
-        self.head = self.wrap(self.head + self.len as usize);
         self.len = 0;
     }
 
