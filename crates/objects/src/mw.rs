@@ -3,8 +3,8 @@
 //! A window is allocated without a range. A bind by work request gives it one, together with rights and a new key,
 //! whose low byte the consumer chooses; from then on only the peer of the queue pair that bound it may use it (type
 //! 2B: the window belongs to a queue pair, not to its domain). An invalidate, by a local work request or by the
-//! peer's SEND with invalidate, takes the range away, and the window may be bound again. The rules are those of the
-//! kernel's `rxe_mw.c`; where this is stricter, it says so.
+//! peer's SEND with invalidate, takes the range away, and the window may be bound again. The rules are those of
+//! the kernel's `rxe_mw.c rxe_check_bind_mw()`; where this is stricter, it says so.
 
 use userdma_verbs::{AccessFlags, BindMw, BindMwError, DeviceAttr, ObjectError, Qpn, RKey};
 
