@@ -1,0 +1,195 @@
+//! Objects: who holds whom, what ends with what, and completion queues that overflow.
+
+use userdma_objects::{Arm, CompChannel};
+use userdma_sim::{ConnectOptions, Host, Pair, PairOptions};
+use userdma_verbs::{
+    AccessFlags, AhAttr, AsyncEvent, CreateCqError, CreateQpError, Gid, GlobalRoute, ObjectError, QpCap,
+    QpInitAttr, QpState, QpType, SendFlags, SendOp, SendWr, WcStatus,
+};
+
+fn init() -> QpInitAttr {
+    QpInitAttr { qp_type: QpType::Rc, cap: ConnectOptions::default().cap, sq_sig_all: false }
+}
+
+fn busy(result: Result<(), ObjectError>) -> u32 {
+    match result {
+        Err(ObjectError::Busy { users, .. }) => users,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_protection_domain_ends_only_when_nothing_is_in_it() {
+    let mut pair = Pair::new(&PairOptions::default());
+    let Host { shard, pd, address, .. } = &mut pair.hosts[0];
+    let pd = *pd;
+    let cq = shard.create_cq(1, None).unwrap().number();
+    let qpn = shard.create_qp(pd, &init(), cq, cq).unwrap().qpn();
+    let mw = shard.alloc_mw(pd).unwrap();
+    let grh = GlobalRoute { dgid: Gid::from(*address), ..GlobalRoute::default() };
+    let ah = shard.create_ah(pd, &AhAttr { grh, sl: 0, port_num: 1 }).unwrap();
+    assert_eq!(busy(shard.dealloc_pd(pd)), 3);
+    shard.destroy_ah(ah).unwrap();
+    shard.dealloc_mw(mw).unwrap();
+    assert_eq!(busy(shard.dealloc_pd(pd)), 1);
+    shard.destroy_qp(userdma_verbs::Time::ZERO, qpn).unwrap();
+    shard.dealloc_pd(pd).unwrap();
+    assert!(shard.destroy_ah(ah).is_err());
+    assert_eq!(
+        shard.create_qp(pd, &init(), cq, cq).unwrap_err(),
+        CreateQpError::NoObject("protection domain")
+    );
+}
+
+#[test]
+fn a_completion_queue_ends_only_when_no_queue_pair_uses_it() {
+    let mut pair = Pair::new(&PairOptions::default());
+    let Host { shard, pd, .. } = &mut pair.hosts[0];
+    let (send, recv) =
+        (shard.create_cq(8, None).unwrap().number(), shard.create_cq(8, None).unwrap().number());
+    let first = shard.create_qp(*pd, &init(), send, recv).unwrap().qpn();
+    let second = shard.create_qp(*pd, &init(), send, send).unwrap().qpn();
+    assert_eq!((busy(shard.destroy_cq(send)), busy(shard.destroy_cq(recv))), (3, 1));
+    shard.destroy_qp(userdma_verbs::Time::ZERO, first).unwrap();
+    shard.destroy_cq(recv).unwrap();
+    assert_eq!(busy(shard.destroy_cq(send)), 2);
+    shard.destroy_qp(userdma_verbs::Time::ZERO, second).unwrap();
+    shard.destroy_cq(send).unwrap();
+    assert_eq!(shard.destroy_cq(send), Err(ObjectError::NoObject("completion queue")));
+}
+
+#[test]
+fn sizes_beyond_the_device_are_named() {
+    let mut pair = Pair::new(&PairOptions::default());
+    let Host { shard, pd, .. } = &mut pair.hosts[0];
+    let limits = shard.device_attr();
+    assert_eq!(shard.create_cq(0, None).unwrap_err(), CreateCqError::Size { cqe: 0, max: limits.max_cqe });
+    assert!(shard.create_cq(limits.max_cqe + 1, None).is_err());
+    let cq = shard.create_cq(1, None).unwrap().number();
+    let cap = QpCap { max_send_sge: limits.max_sge + 1, ..init().cap };
+    assert_eq!(
+        shard.create_qp(*pd, &QpInitAttr { cap, ..init() }, cq, cq).unwrap_err(),
+        CreateQpError::Cap { field: "max_send_sge", value: limits.max_sge + 1, max: limits.max_sge }
+    );
+    assert_eq!(
+        shard.create_qp(*pd, &init(), cq, 99).unwrap_err(),
+        CreateQpError::NoObject("completion queue")
+    );
+    let ud = QpInitAttr { qp_type: QpType::Ud, ..init() };
+    assert_eq!(shard.create_qp(*pd, &ud, cq, cq).unwrap_err(), CreateQpError::Type(QpType::Ud));
+}
+
+#[test]
+fn a_queue_pairs_number_comes_back_as_late_as_possible() {
+    let mut pair = Pair::new(&PairOptions::default());
+    let Host { shard, pd, .. } = &mut pair.hosts[0];
+    let small = QpInitAttr { cap: QpCap { max_send_wr: 1, max_recv_wr: 1, ..QpCap::default() }, ..init() };
+    let cq = shard.create_cq(1, None).unwrap().number();
+    let create = |shard: &mut userdma_nic::Shard| {
+        let qpn = shard.create_qp(*pd, &small, cq, cq).unwrap().qpn();
+        shard.destroy_qp(userdma_verbs::Time::ZERO, qpn).unwrap();
+        qpn.get()
+    };
+    let first = create(shard);
+    assert_eq!(first, 1 << 14 | 2, "slot 1, and no QPNs 0 and 1");
+    for next in first + 1..2 << 14 {
+        assert_eq!(create(shard), next);
+    }
+    assert_eq!((create(shard), create(shard)), (first, first + 1));
+}
+
+#[test]
+fn an_overflow_is_one_event_and_ends_every_queue_pair_of_the_queue() {
+    let mut pair = Pair::new(&PairOptions::default());
+    let small = ConnectOptions { cqe: 1, ..ConnectOptions::default() };
+    let [a, b] = pair.connect(&small);
+    let [c, d] = pair.connect(&ConnectOptions::default());
+    // A third queue pair shares the small queue, and is idle.
+    let host = &mut pair.hosts[0];
+    let idle = host.shard.create_qp(host.pd, &init(), c.send_cq.number(), a.send_cq.number()).unwrap();
+    let attr = pair.attr(0, d.qp.qpn(), &small, QpState::Init);
+    let mask = userdma_verbs::Transition::rc(QpState::Reset, QpState::Init).unwrap().required;
+    pair.modify(0, idle.qpn(), &attr, mask | userdma_verbs::QpAttrMask::STATE);
+
+    let to = pair.hosts[1].memory(64, AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE);
+    let capacity = u64::from(a.send_cq.capacity());
+    for wr_id in 0..capacity + 3 {
+        let flags = SendFlags::SIGNALED | SendFlags::INLINE;
+        let wr = SendWr { wr_id, op: SendOp::Write(to.remote(0)), flags, sgl: &[], inline: b"x" };
+        pair.hosts[0].post_send(&a, &wr).unwrap();
+    }
+    pair.drive();
+    assert_eq!(pair.hosts[0].events, [AsyncEvent::CqError { cq: a.send_cq.number() }]);
+    assert_eq!((a.qp.state(), idle.state(), c.qp.state()), (QpState::Err, QpState::Err, QpState::Rts));
+    let ids: Vec<u64> = a.poll_send().iter().map(|wc| wc.wr_id).collect();
+    assert_eq!(ids, (0..capacity).collect::<Vec<_>>(), "what was in the queue can still be polled");
+    assert_eq!(b.qp.state(), QpState::Rts, "the peer has not been told");
+    let from = some_bytes(&mut pair.hosts[0]);
+    pair.hosts[0].write(&c, 1, from, to.remote(0));
+    pair.drive();
+    assert_eq!(c.poll_send().iter().map(|wc| wc.status).collect::<Vec<_>>(), [WcStatus::Success]);
+}
+
+fn some_bytes(host: &mut Host) -> userdma_verbs::Sge {
+    host.memory(64, AccessFlags::empty()).sge(0, 8)
+}
+
+#[test]
+fn channels_notify_once_for_each_arming() {
+    let mut pair = Pair::new(&PairOptions::default());
+    let channel = std::sync::Arc::new(CompChannel::new(7));
+    let options = ConnectOptions::default();
+    let host = &mut pair.hosts[0];
+    let cq = host.shard.create_cq(64, Some(channel.clone())).unwrap();
+    let cq_number = cq.number();
+    let qp = host.shard.create_qp(host.pd, &init(), cq_number, cq_number).unwrap();
+    let a = userdma_sim::QpEnd { qp, send_cq: cq.clone(), recv_cq: cq.clone() };
+    let b = pair.create(1, &options);
+    let ends = [a.clone(), b];
+    for side in [0, 1] {
+        for (from, to) in
+            [(QpState::Reset, QpState::Init), (QpState::Init, QpState::Rtr), (QpState::Rtr, QpState::Rts)]
+        {
+            let attr = pair.attr(side, ends[1 - side].qp.qpn(), &options, to);
+            let mask = userdma_verbs::Transition::rc(from, to).unwrap().required;
+            pair.modify(side, ends[side].qp.qpn(), &attr, mask | userdma_verbs::QpAttrMask::STATE);
+        }
+    }
+    let to = pair.hosts[1].memory(64, AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE);
+    let from = some_bytes(&mut pair.hosts[0]);
+    cq.arm(Arm::Any);
+    for wr_id in 0..3 {
+        pair.hosts[0].write(&a, wr_id, from, to.remote(0));
+        pair.drive();
+    }
+    assert_eq!(pair.hosts[0].channels, [7], "one arming, one notification");
+    assert_eq!((channel.take_event(), channel.take_event()), (Some(cq_number), None));
+    let (now, qpn) = (pair.now(), a.qp.qpn());
+    cq.arm(Arm::Any);
+    pair.hosts[0].write(&a, 3, from, to.remote(0));
+    pair.drive();
+    pair.hosts[0].shard.destroy_qp(now, qpn).unwrap();
+    pair.hosts[0].shard.destroy_cq(cq_number).unwrap();
+    assert_eq!(channel.pending(), 0, "the events of a queue go with it");
+}
+
+#[test]
+fn destroying_a_queue_pair_completes_nothing_and_frees_the_way_for_others() {
+    let mut pair = Pair::new(&PairOptions::default());
+    let [a, _b] = pair.connect(&ConnectOptions::default());
+    let [c, _d] = pair.connect(&ConnectOptions::default());
+    let to = pair.hosts[1].memory(1 << 20, AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE);
+    let from = pair.hosts[0].memory(1 << 20, AccessFlags::empty());
+    // A fills the window that both share, and nothing comes back.
+    pair.net.set_filter(|_| userdma_sim::Fate::Drop);
+    pair.hosts[0].write(&a, 1, from.sge(0, 1 << 20), to.remote(0));
+    pair.progress();
+    pair.hosts[0].write(&c, 2, from.sge(0, 1 << 20), to.remote(0));
+    pair.progress();
+    pair.net.clear_filter();
+    let (now, qpn) = (pair.now(), a.qp.qpn());
+    pair.hosts[0].shard.destroy_qp(now, qpn).unwrap();
+    pair.drive();
+    assert!(a.poll_send().is_empty());
+    assert_eq!(c.poll_send().iter().map(|wc| wc.status).collect::<Vec<_>>(), [WcStatus::Success]);
+}
