@@ -277,7 +277,12 @@ fn check_recv_wc(send: &Send, wc: &Wc) -> Result<(), String> {
         SendOp::WriteWithImm(..) => (WcOpcode::RecvRdmaWithImm, WcFlags::WITH_IMM),
         SendOp::SendWithImm(_) => (WcOpcode::Recv, WcFlags::WITH_IMM),
         SendOp::SendWithInv(_) => (WcOpcode::Recv, WcFlags::WITH_INV),
-        _ => (WcOpcode::Recv, WcFlags::empty()),
+        SendOp::Send
+        | SendOp::Write(_)
+        | SendOp::Read(_)
+        | SendOp::Atomic(..)
+        | SendOp::LocalInv(_)
+        | SendOp::BindMw(_) => (WcOpcode::Recv, WcFlags::empty()),
     };
     if wc.opcode != opcode || wc.flags != flags || wc.byte_len as usize != send.len {
         return Err(format!("must be {opcode:?} {flags:?} of {} bytes, but is {wc:?}", send.len));
@@ -289,7 +294,15 @@ fn check_recv_wc(send: &Send, wc: &Wc) -> Result<(), String> {
         SendOp::SendWithInv(rkey) if wc.invalidated_rkey != rkey => {
             Err(format!("invalidated {:?} instead of {rkey:?}", wc.invalidated_rkey))
         }
-        _ => Ok(()),
+        SendOp::Send
+        | SendOp::SendWithImm(_)
+        | SendOp::SendWithInv(_)
+        | SendOp::Write(_)
+        | SendOp::WriteWithImm(..)
+        | SendOp::Read(_)
+        | SendOp::Atomic(..)
+        | SendOp::LocalInv(_)
+        | SendOp::BindMw(_) => Ok(()),
     }
 }
 
@@ -306,11 +319,7 @@ fn judge_recv_error(send: &Send, wc: &Wc, failed: bool) -> Result<(), String> {
 }
 
 /// Writes that a READ may see though they were posted after it, or though nobody knows whether they were executed.
-fn overlapping_writes<'a>(
-    flow: &'a Flow,
-    read: usize,
-    outcome: Outcome,
-) -> impl Iterator<Item = (usize, &'a [u8])> {
+fn overlapping_writes(flow: &Flow, read: usize, outcome: Outcome) -> impl Iterator<Item = (usize, &[u8])> {
     let later = flow.sends.iter().enumerate().skip(read + 1);
     let later = later.take_while(|(_, send)| !send.flags.contains(SendFlags::FENCE));
     let earlier = flow.sends.iter().enumerate().take(read).skip(outcome.executed);

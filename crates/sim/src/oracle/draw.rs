@@ -83,15 +83,19 @@ impl World {
 
     fn draw_send(&mut self, flow: usize) {
         match self.rng.random_range(0..16) {
-            0..=2 => self.draw_message(flow, WrOpcode::Send),
-            3 => self.draw_message(flow, WrOpcode::SendWithImm),
+            0..=2 => self.draw_message(flow, SendOp::Send),
+            3 => {
+                let imm = self.rng.random();
+                self.draw_message(flow, SendOp::SendWithImm(imm));
+            }
             4 if self.flows[flow].target.window.mode == WindowMode::Use => {
-                self.draw_message(flow, WrOpcode::SendWithInv);
+                let rkey = self.flows[flow].target.window.rkey;
+                self.draw_message(flow, SendOp::SendWithInv(rkey));
                 self.flows[flow].target.window.mode = WindowMode::Used;
             }
-            4..=7 => self.draw_access(flow, WrOpcode::RdmaWrite),
-            8 | 9 => self.draw_access(flow, WrOpcode::RdmaWriteWithImm),
-            10..=13 => self.draw_access(flow, WrOpcode::RdmaRead),
+            4..=7 => self.draw_access(flow, Access::Write),
+            8 | 9 => self.draw_access(flow, Access::WriteWithImm),
+            10..=13 => self.draw_access(flow, Access::Read),
             _ => self.draw_atomic(flow),
         }
     }
@@ -112,15 +116,10 @@ impl World {
     }
 
     /// A SEND with the receive that it will meet.
-    fn draw_message(&mut self, flow: usize, opcode: WrOpcode) {
+    fn draw_message(&mut self, flow: usize, op: SendOp) {
         let len = self.draw_len(DATA);
-        let op = match opcode {
-            WrOpcode::SendWithImm => SendOp::SendWithImm(self.rng.random()),
-            WrOpcode::SendWithInv => SendOp::SendWithInv(self.flows[flow].target.window.rkey),
-            _ => SendOp::Send,
-        };
         let mut send = self.draw_source(flow, op, len);
-        if opcode == WrOpcode::SendWithInv {
+        if op.opcode() == WrOpcode::SendWithInv {
             // READs before it that use the key must be complete: without a fence they may be executed after it.
             send.flags |= SendFlags::FENCE;
         }
@@ -128,7 +127,7 @@ impl World {
     }
 
     /// A WRITE or READ on the target's data, through the region's key or the window's.
-    fn draw_access(&mut self, flow: usize, opcode: WrOpcode) {
+    fn draw_access(&mut self, flow: usize, access: Access) {
         let window = &self.flows[flow].target.window;
         let range = match (window.mode, window.bound) {
             (WindowMode::Use, Some((at, len))) if self.rng.random_bool(0.5) => Some((at, len, window.rkey)),
@@ -147,14 +146,14 @@ impl World {
             };
         let remote = self.remote(flow, at, rkey);
         let imm = self.rng.random();
-        match opcode {
-            WrOpcode::RdmaRead => self.push_read(flow, remote, at, len),
-            WrOpcode::RdmaWriteWithImm => {
+        match access {
+            Access::Read => self.push_read(flow, remote, at, len),
+            Access::WriteWithImm => {
                 let send = self.draw_source(flow, SendOp::WriteWithImm(remote, imm), len);
                 let room = self.draw_len(256);
                 self.push_with_recv(flow, Send { at, ..send }, room);
             }
-            _ => {
+            Access::Write => {
                 let send = self.draw_source(flow, SendOp::Write(remote), len);
                 self.flows[flow].sends.push(Send { at, ..send });
             }
@@ -287,7 +286,13 @@ impl World {
             Mistake::OutOfBounds => (TARGET - len + self.rng.random_range(1..=len), target.memory.keys.rkey),
             Mistake::ReadOnly => (GAP, target.read_only.keys.rkey),
             // A neighbour of a key that exists.
-            _ => (GAP, RKey::new(target.memory.keys.rkey.get() ^ 1 << self.rng.random_range(0..32))),
+            Mistake::NoKey
+            | Mistake::InvalidateRegion
+            | Mistake::TooLong
+            | Mistake::LocalKey
+            | Mistake::RecvKey => {
+                (GAP, RKey::new(target.memory.keys.rkey.get() ^ 1 << self.rng.random_range(0..32)))
+            }
         };
         let remote = self.remote(flow, at, rkey);
         if mistake != Mistake::ReadOnly && self.rng.random_bool(0.3) {
@@ -335,6 +340,14 @@ impl World {
             sge.lkey = LKey::new(sge.lkey.get() ^ 0x100);
         }
     }
+}
+
+/// What is done to a target's data.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Access {
+    Read,
+    Write,
+    WriteWithImm,
 }
 
 impl Arena {

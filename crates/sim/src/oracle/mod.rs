@@ -68,6 +68,15 @@ pub fn run(seed: u64) -> Result<Report, Box<Failure>> {
     }
 }
 
+/// Every packet and every action of a program, whatever became of it.
+pub fn trace(seed: u64) -> Vec<String> {
+    let mut world = World::new(seed, true);
+    let result = world.run_in_place();
+    let mut trace = world.take_trace();
+    trace.push(format!("program {seed:#x}: {result:?}"));
+    trace
+}
+
 /// Runs `count` programs, with seeds from `first` on; what they did together, or the first failure.
 pub fn run_many(first: u64, count: u64) -> Result<Report, Box<Failure>> {
     let mut total = Report::default();

@@ -128,7 +128,7 @@ const fn size_class(len: u32, mtu: u32) -> &'static str {
         _ if len < mtu => "below MTU",
         _ if len == mtu => "MTU",
         _ if len == mtu + 1 => "MTU + 1",
-        _ if len % mtu == 0 => "several MTU exactly",
+        _ if len.is_multiple_of(mtu) => "several MTU exactly",
         _ => "several MTU",
     }
 }
