@@ -17,7 +17,6 @@ use crate::sleep::{Sleeper, Watch};
 use crate::{HostError, fork};
 
 /// An open device, as threads share it.
-#[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) core: Gated<Core>,
     pub(crate) doorbells: Arc<Doorbells>,
@@ -64,6 +63,16 @@ impl Polls {
     /// How many, and how many when a queue was armed last.
     pub(crate) fn counts(&self) -> (u64, u64) {
         (self.count.load(Ordering::Relaxed), self.armed_at.load(Ordering::Relaxed))
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let addresses: Vec<_> = self.gids.iter().map(|gid| gid.local).collect();
+        f.debug_struct("Shared")
+            .field("name", &self.name)
+            .field("addresses", &addresses)
+            .finish_non_exhaustive()
     }
 }
 

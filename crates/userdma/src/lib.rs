@@ -54,6 +54,7 @@ pub use qp::{
     Data, Init, Inline, Posts, Qp, QpBuilder, Rtr, RtrAttr, Rts, RtsAttr, SetupError, Sgl, Unchecked,
 };
 pub use userdma_host::{DeviceInfo, FaultStats, Faults, HostError, Stats, uptime};
+pub use userdma_mem::MemError;
 pub use userdma_objects::Arm;
 pub use userdma_verbs::{
     AccessFlags, AckTimeout, AhAttr, AsyncEvent, BindMwError, CreateCqError, CreateQpError, DeviceAttr,

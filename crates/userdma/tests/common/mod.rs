@@ -104,3 +104,6 @@ impl Side {
 pub(crate) fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|i| (i as u32).wrapping_mul(0x9e37_79b1).to_be_bytes()[0] ^ seed).collect()
 }
+
+/// What an array of completions starts with.
+pub(crate) const EMPTY: Wc = Wc::new(0, WcStatus::GeneralErr, userdma::WcOpcode::Send, userdma::Qpn::new(0));
