@@ -358,6 +358,10 @@ impl<'a> Client<'a> {
                 wc.vendor_err
             );
             self.ledger.push(Entry::Failed { status: status_name(wc.status).into() });
+            if !self.side.is_in_error() {
+                self.report
+                    .fail(format!("{name} failed, but the queue pair is in {:?}", self.side.qp.state()));
+            }
         }
         if !run.expect.allows(wc.status) {
             self.report.fail(format!(

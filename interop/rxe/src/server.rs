@@ -209,7 +209,23 @@ impl Server<'_> {
             self.report
                 .fail(format!("{errors} receives ended in error, but no operation of the client's did"));
         }
+        self.check_refusals(&entries)?;
         self.check_region(&entries)
+    }
+
+    /// A request that was refused ends the connection at this side, too, and the program is told of it.
+    fn check_refusals(&mut self, entries: &[Entry]) -> Setup<()> {
+        let has_failed =
+            |name: &str| entries.iter().any(|e| matches!(e, Entry::Failed { status } if status == name));
+        let refused = ["access", "inv_req", "op"].into_iter().any(has_failed);
+        if (refused || self.errors > 0) && !self.side.is_in_error() {
+            self.report
+                .fail(format!("a request was refused, but the queue pair is in {:?}", self.side.qp.state()));
+        }
+        if has_failed("access") && !self.side.saw_access_error()? {
+            self.report.fail("an access was refused, but no event says so");
+        }
+        Ok(())
     }
 
     /// Takes what is still to complete, and sees that nothing comes beyond it.

@@ -4,7 +4,8 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use userdma::{
-    AccessFlags, Cq, Device, Mr, Mw, Pd, Qp, RKey, RtrAttr, Rts, RtsAttr, SendFlags, Wc, WcStatus,
+    AccessFlags, AsyncEvent, Cq, Device, Mr, Mw, Pd, Qp, QpState, RKey, RtrAttr, Rts, RtsAttr, SendFlags, Wc,
+    WcStatus,
 };
 
 use crate::Setup;
@@ -85,6 +86,22 @@ impl Side {
     /// The keys of the windows that are bound here.
     pub(crate) fn window_keys(&self) -> impl Iterator<Item = RKey> + '_ {
         self.windows.iter().map(|&(_, key)| key)
+    }
+
+    /// Whether the queue pair is in the error state, as it must be after an operation has failed.
+    pub(crate) fn is_in_error(&self) -> bool {
+        self.qp.state() == QpState::Err
+    }
+
+    /// Whether the device reported that the peer wanted what it has no right to.
+    pub(crate) fn saw_access_error(&self) -> Result<bool, userdma::Error> {
+        let wanted = AsyncEvent::QpAccessError { qpn: self.qp.qpn() };
+        while let Some(event) = self.device.poll_event()? {
+            if event == wanted {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Prints what the device counted, except zeros.
