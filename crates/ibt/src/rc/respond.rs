@@ -191,6 +191,11 @@ impl Responder {
                         continue;
                     }
                     Ok(sent) => sent,
+                    // Most likely a packet that the network kept until after the key had ended: the peer has its data.
+                    Err(_) if read.again => {
+                        ctx.stats.drop_duplicate += 1;
+                        true
+                    }
                     Err(code) => {
                         return Err(BrokenRead { psn: read.first_psn.add(read.next), msn: read.msn, code });
                     }

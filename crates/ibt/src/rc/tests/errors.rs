@@ -137,6 +137,18 @@ fn a_region_that_goes_away_while_a_read_is_answered_ends_it_with_a_nak() {
 }
 
 #[test]
+fn a_repeated_read_whose_key_has_ended_is_dropped_and_the_connection_lives() {
+    let mut b = Side::new();
+    let from = b.remote(0);
+    b.receive(&read_request(0, from, 8));
+    assert_eq!(b.sends().len(), 1);
+    b.mrs.deregister(b.key).unwrap();
+    b.receive(&read_request(0, from, 8));
+    assert!(b.sends().is_empty());
+    assert_eq!((b.rc.state(), b.stats.drop_duplicate), (QpState::Rts, 1));
+}
+
+#[test]
 fn naks_fail_their_request_and_flush_the_rest() {
     for (code, status) in [
         (NakCode::InvalidRequest, WcStatus::RemInvReqErr),
