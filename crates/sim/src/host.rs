@@ -52,7 +52,8 @@ pub struct QpEnd {
 }
 
 impl Host {
-    pub(crate) fn new(address: IpAddr, slot: u16, seed: u64, caps: LinkCaps, ack_delay_ns: u64) -> Self {
+    /// A host with one address on a link; `config` says the rest.
+    pub(crate) fn new(address: IpAddr, caps: LinkCaps, config: ShardConfig) -> Self {
         let gid = GidEntry {
             gid: Gid::from(address),
             link: LinkId(0),
@@ -61,14 +62,7 @@ impl Host {
             tx_ports: std::array::from_fn(|socket| 50_000 + u16::try_from(socket).unwrap_or(0)),
             port: 4791,
         };
-        let mut shard = Shard::new(ShardConfig {
-            seed,
-            slot,
-            gids: vec![gid],
-            links: vec![caps],
-            ack_delay_ns,
-            ..ShardConfig::default()
-        });
+        let mut shard = Shard::new(ShardConfig { gids: vec![gid], ..config });
         let pd = shard.alloc_pd().expect("the first protection domain");
         let doorbells = shard.doorbells();
         Self {

@@ -3,7 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
+use userdma_ibt::Window;
 use userdma_mem::{Frame, LinkCaps};
+use userdma_nic::ShardConfig;
 use userdma_verbs::{
     AccessFlags, AckTimeout, AhAttr, GlobalRoute, Mtu, Psn, QpAttr, QpAttrMask as M, QpCap, QpInitAttr,
     QpState, QpType, Qpn, RnrTimer, Time,
@@ -36,6 +38,8 @@ pub struct PairOptions {
     pub link: LinkCaps,
     /// How long an owed acknowledgement may wait.
     pub ack_delay: Duration,
+    /// Bytes that may be under way to one destination, at most.
+    pub max_window: u32,
 }
 
 impl Default for PairOptions {
@@ -48,6 +52,7 @@ impl Default for PairOptions {
             faults: Faults::NONE,
             link: LinkCaps { max_batch_bytes: 65_507, max_batch_packets: 64, mtu: 65_536 },
             ack_delay: Duration::from_micros(10),
+            max_window: Window::MAX,
         }
     }
 }
@@ -107,10 +112,16 @@ impl Default for ConnectOptions {
 impl Pair {
     /// Two hosts without connections.
     pub fn new(options: &PairOptions) -> Self {
-        let delay = u64::try_from(options.ack_delay.as_nanos()).unwrap_or(u64::MAX);
         let host = |index: u16| {
-            let address = address(options.ipv6, index);
-            Host::new(address, index + 1, options.seed ^ u64::from(index), options.link, delay)
+            let config = ShardConfig {
+                seed: options.seed ^ u64::from(index),
+                slot: index + 1,
+                links: vec![options.link],
+                ack_delay_ns: u64::try_from(options.ack_delay.as_nanos()).unwrap_or(u64::MAX),
+                max_window: options.max_window,
+                ..ShardConfig::default()
+            };
+            Host::new(address(options.ipv6, index), options.link, config)
         };
         Self {
             hosts: [host(0), host(1)],

@@ -109,6 +109,8 @@ impl World {
             3 => mtu,
             4 => mtu + 1,
             5 => mtu * self.rng.random_range(1..=5),
+            // Longer than a small window.
+            6 if self.rng.random_bool(0.1) => self.rng.random_range(0..=mtu * 40),
             6 | 7 => self.rng.random_range(0..=mtu * 5),
             _ => self.rng.random_range(0..=256),
         };

@@ -5,6 +5,7 @@ use std::time::Duration;
 use rand::RngExt;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
+use userdma_ibt::Window;
 use userdma_mem::LinkCaps;
 use userdma_verbs::{AccessFlags, AckTimeout, Mtu, Psn, QpCap, RnrTimer};
 
@@ -38,9 +39,10 @@ impl Plan {
         let link =
             LinkCaps { max_batch_bytes: 65_507, max_batch_packets: pick(rng, &[1, 3, 16, 64]), mtu: 65_536 };
         let ack_delay = Duration::from_nanos(pick(rng, &[0, 1_000, 10_000]));
+        let max_window = pick(rng, &[Window::MIN, 32 << 10, Window::MAX]);
         let faults = draw_faults(rng, ipv6, latency);
         Self {
-            pair: PairOptions { seed, ipv6, latency, faults, link, ack_delay },
+            pair: PairOptions { seed, ipv6, latency, faults, link, ack_delay, max_window },
             connect: draw_connect(rng),
             conns: rng.random_range(1..=2),
             phases: rng.random_range(1..=4),
@@ -71,7 +73,8 @@ fn draw_faults(rng: &mut SmallRng, ipv6: bool, latency: Duration) -> Faults {
         duplicate: probability(1.0),
         reorder: probability(2.0),
         corrupt: if ipv6 { probability(1.0) } else { 0.0 },
-        hold: latency * 6,
+        // Now and then longer than the timeout, so that packets come that nobody remembers.
+        hold: pick(rng, &[latency * 6, latency * 6, Duration::from_millis(3)]),
     }
 }
 

@@ -443,11 +443,11 @@ impl Send {
 }
 
 /// Local memory of a host.
-const ARENA: usize = 16 << 20;
+const ARENA: usize = 32 << 20;
 /// Unused bytes at both ends of what is used.
 pub(super) const GAP: usize = 64;
 /// Bytes of a target that READs and WRITEs use.
-pub(super) const DATA: usize = 32 << 10;
+pub(super) const DATA: usize = 192 << 10;
 /// Cells of 8 bytes behind them, for atomics.
 pub(super) const CELLS: usize = 8;
 /// A target: data, cells, and bytes that nobody uses.
