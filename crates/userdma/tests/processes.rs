@@ -1,0 +1,218 @@
+//! Devices of several processes: addresses that are taken, peers that are killed, children of `fork`.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use common::{ALL, LONG, pattern};
+use userdma::{
+    AckTimeout, Device, Endpoint, Error, Exchange, HostError, Inline, RemoteMr, RtrAttr, RtsAttr, SendFlags,
+    WcStatus, exchange,
+};
+
+const SIGNALED: SendFlags = SendFlags::SIGNALED;
+
+/// Another process: this test program, running one function of this file.
+struct Other {
+    child: Child,
+    out: BufReader<std::process::ChildStdout>,
+}
+
+impl Other {
+    fn start(test: &str) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", test, "--nocapture"])
+            .env(CHILD, "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        Self { child, out }
+    }
+
+    /// The next line that begins with the mark; what the test harness prints is passed over.
+    fn line(&mut self) -> String {
+        let lines = (&mut self.out).lines().map(Result::unwrap);
+        let mut marked = lines.filter_map(|line| line.split_once(MARK).map(|(_, rest)| rest.to_owned()));
+        marked.next().expect("the other process says something")
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn is_child() -> bool {
+    std::env::var_os(CHILD).is_some()
+}
+
+fn say(text: &str) {
+    let mut out = std::io::stdout();
+    writeln!(out, "{MARK}{text}").and_then(|()| out.flush()).unwrap();
+}
+
+#[test]
+fn a_second_process_is_told_that_the_address_is_taken() {
+    const ADDRESS: &str = "127.0.130.2";
+    if is_child() {
+        match Device::open(ADDRESS) {
+            Ok(_) => say("opened"),
+            Err(error) => say(&format!("{error} {:?}", error.errno())),
+        }
+        return;
+    }
+    let device = Device::open(ADDRESS).unwrap();
+    let said = Other::start("a_second_process_is_told_that_the_address_is_taken").line();
+    assert!(said.contains(ADDRESS) && said.contains("taken") && said.ends_with("Eaddrinuse"), "{said}");
+    drop(device);
+    let said = Other::start("a_second_process_is_told_that_the_address_is_taken").line();
+    assert_eq!(said, "opened", "the address is free again");
+}
+
+/// The child offers memory and sleeps; the parent uses it, then kills the child in the middle of a WRITE.
+#[test]
+fn a_killed_peer_ends_work_within_the_retry_limit() {
+    const PARENT: &str = "127.0.131.2";
+    const OTHER: &str = "127.0.131.3";
+    if is_child() {
+        offer_memory(OTHER, 1 << 20);
+        return;
+    }
+    let device = Device::open(PARENT).unwrap();
+    let pd = device.alloc_pd().unwrap();
+    let cq = device.create_cq(64).unwrap();
+    let qp = pd.create_qp(&cq, &cq).build().unwrap();
+    let mut other = Other::start("a_killed_peer_ends_work_within_the_retry_limit");
+    let (peer, remote) = meet(&mut other, &qp.endpoint());
+    // 17 ms, two resends.
+    let rts = RtsAttr { timeout: AckTimeout::new(12).unwrap(), retry_cnt: 2, ..RtsAttr::default() };
+    let qp = qp.connect_with(&peer, &RtrAttr::default(), &rts).unwrap();
+    let mine = pd.alloc(1 << 20, ALL).unwrap();
+    mine.write(0, &pattern(1 << 20, 7)).unwrap();
+    qp.post_write(1, &mine.slice(..), remote, SIGNALED).unwrap();
+    qp.post_read(2, &mine.slice(..), remote, SIGNALED).unwrap();
+    for wc in cq.wait_for(2, LONG).unwrap() {
+        assert_eq!(wc.status, WcStatus::Success);
+    }
+    assert_eq!(mine.to_vec(..).unwrap(), pattern(1 << 20, 7));
+    let mut wcs = Vec::new();
+    let started = userdma::uptime();
+    let mut killed = false;
+    for id in 0.. {
+        if id >= 10 && !killed {
+            other.child.kill().unwrap();
+            killed = true;
+        }
+        match qp.post_write(id, &mine.slice(..), remote, SIGNALED) {
+            Ok(()) => wcs.extend(cq.wait_for(1, LONG).unwrap()),
+            Err(error) => panic!("{error}"),
+        }
+        if wcs.last().is_none_or(|wc| wc.status != WcStatus::Success) {
+            break;
+        }
+    }
+    assert_eq!(wcs.last().map(|wc| wc.status), Some(WcStatus::RetryExcErr));
+    assert!(userdma::uptime() - started < Duration::from_secs(10));
+}
+
+/// Opens memory to whoever sends its endpoint on the standard input, and sleeps for ever.
+fn offer_memory(address: &str, len: usize) {
+    let device = Device::open(address).unwrap();
+    let pd = device.alloc_pd().unwrap();
+    let cq = device.create_cq(1).unwrap();
+    let mr = pd.alloc(len, ALL).unwrap();
+    let qp = pd.create_qp(&cq, &cq).build().unwrap();
+    say(&hex(&(qp.endpoint(), mr.remote())));
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+    let _qp = qp.connect(&unhex(&line)).unwrap();
+    say("connected");
+    std::thread::sleep(Duration::from_secs(60));
+}
+
+/// The parent's side of [`offer_memory`].
+fn meet(other: &mut Other, ours: &Endpoint) -> (Endpoint, RemoteMr) {
+    let theirs = unhex(&other.line());
+    writeln!(other.child.stdin.as_mut().unwrap(), "{}", hex(ours)).unwrap();
+    assert_eq!(other.line(), "connected");
+    theirs
+}
+
+#[test]
+fn a_child_of_fork_is_told_and_does_no_harm() {
+    let (a, b) = common::pair(132);
+    let (mine, theirs) = (a.mr(64, 1), b.mr(64, 2));
+    a.qp.post_write(1, &mine.slice(..), theirs.remote(), SIGNALED).unwrap();
+    a.done(1);
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let forked = |error: Error| matches!(error, Error::Host(HostError::Forked));
+        let told = forked(a.qp.post_send(2, Inline(b"child"), SIGNALED).unwrap_err())
+            && forked(a.cq.poll_one().unwrap_err())
+            && forked(a.device.alloc_pd().unwrap_err())
+            && forked(a.device.poll_event().unwrap_err());
+        // Everything is dropped here, too: it must end, and not end the parent's.
+        drop((mine, theirs, a, b));
+        unsafe { libc::_exit(if told { 7 } else { 8 }) };
+    }
+    let mut status = 0;
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert!(libc::WIFEXITED(status));
+    assert_eq!(libc::WEXITSTATUS(status), 7);
+    a.qp.post_write(3, &mine.slice(..), theirs.remote(), SIGNALED).unwrap();
+    a.done(3);
+}
+
+#[test]
+fn two_processes_meet_over_tcp() {
+    const ADDRESSES: [&str; 2] = ["127.0.133.2", "127.0.133.3"];
+    let child = is_child();
+    let mut other = None;
+    let mut tcp = if child {
+        std::net::TcpStream::connect((ADDRESSES[0], PORT)).unwrap()
+    } else {
+        let listener = std::net::TcpListener::bind((ADDRESSES[0], PORT)).unwrap();
+        other = Some(Other::start("two_processes_meet_over_tcp"));
+        listener.accept().unwrap().0
+    };
+    let device = Device::open(ADDRESSES[usize::from(child)]).unwrap();
+    let pd = device.alloc_pd().unwrap();
+    let cq = device.create_cq(64).unwrap();
+    let qp = pd.create_qp(&cq, &cq).build().unwrap();
+    let mr = pd.alloc(64, ALL).unwrap();
+    let (peer, remote) = exchange(&mut tcp, &(qp.endpoint(), mr.remote())).unwrap();
+    let qp = qp.connect(&peer).unwrap();
+    qp.post_recv(0, &mr.slice(32..)).unwrap();
+    exchange(&mut tcp, &mr.remote()).unwrap();
+    qp.post_send(1, Inline(&[u8::from(child); 32]), SIGNALED).unwrap();
+    for wc in cq.wait_for(2, LONG).unwrap() {
+        assert_eq!(wc.status, WcStatus::Success);
+    }
+    assert_eq!(mr.to_vec(32..).unwrap(), [u8::from(!child); 32]);
+    // Both sides may go once both are here.
+    exchange(&mut tcp, &remote).unwrap();
+    drop(other);
+}
+
+fn hex<T: Exchange>(value: &T) -> String {
+    let mut bytes = vec![0; T::LEN];
+    value.encode(&mut bytes);
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex<T: Exchange>(text: &str) -> T {
+    let digits = text.trim().as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).unwrap());
+    let bytes: Vec<u8> = digits.map(|pair| u8::from_str_radix(pair, 16).unwrap()).collect();
+    T::decode(&bytes)
+}
+
+const CHILD: &str = "USERDMA_TEST_CHILD";
+/// Begins what one process says to the other.
+const MARK: &str = "#>";
+const PORT: u16 = 18_599;
