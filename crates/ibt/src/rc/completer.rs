@@ -81,6 +81,11 @@ impl Requester {
             Syndrome::Nak(NakCode::PsnSequence) => {
                 ctx.stats.rcvd_seq_err += 1;
                 let _ = self.answered_before(ctx, attr, psn);
+                // A peer that asked to wait drops what follows, and may report that as a gap (as `rxe_resp.c
+                // check_psn()`). Nothing is lost, and everything is sent again when the wait is over.
+                if self.rnr_until.is_some() {
+                    return Verdict::Fine;
+                }
                 self.on_loss(ctx.window);
                 self.retry(ctx, attr).map_or(Verdict::Fine, Verdict::Head)
             }

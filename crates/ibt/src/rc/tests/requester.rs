@@ -139,6 +139,21 @@ fn rnr_waits_for_the_encoded_time_and_nothing_else_resends_meanwhile() {
 }
 
 #[test]
+fn a_sequence_nak_behind_an_rnr_nak_is_no_loss_and_takes_no_retry() {
+    let mut a = Side::with(&QpAttr { retry_cnt: 0, ..attributes() });
+    a.post_signaled(1, SendOp::Send, 2 * MTU);
+    a.sends();
+    a.receive(&rnr(0, 12)); // 0.64 ms
+    a.receive(&acknowledge(0, Syndrome::Nak(NakCode::PsnSequence)));
+    assert!(a.sends().is_empty());
+    assert_eq!((a.rc.state(), a.window.limit()), (QpState::Rts, Window::INITIAL));
+    a.at_ms(1);
+    assert_eq!(a.sends(), ["SEND First +0 256", "SEND Last +1 a 256"]);
+    a.ack(1);
+    assert_eq!(a.sent_wcs(), ok([1]));
+}
+
+#[test]
 fn rnr_gives_up_after_rnr_retry_and_seven_is_for_ever() {
     let mut a = Side::new();
     a.post_signaled(1, SendOp::Send, 8);
