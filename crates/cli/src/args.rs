@@ -55,8 +55,8 @@ pub struct DemoArgs {
     #[arg(long)]
     pub json: bool,
     /// The two addresses of this machine to use, as `127.0.0.2,127.0.0.3`; found by themselves if left out
-    #[arg(long, value_name = "A,B", value_delimiter = ',', num_args = 2)]
-    pub addresses: Option<Vec<IpAddr>>,
+    #[arg(long, value_name = "A,B", value_parser = two_addresses)]
+    pub addresses: Option<[IpAddr; 2]>,
     /// Damage a byte of memory just before the step with this name is checked, to see that the demo notices
     #[arg(long, value_name = "STEP", hide = true)]
     pub plant_fault: Option<String>,
@@ -130,6 +130,9 @@ pub struct BenchArgs {
     /// Milliseconds that one measurement takes
     #[arg(long, value_name = "MS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=60_000))]
     pub slice: u64,
+    /// Only comparisons whose name contains this, as `8 bytes`
+    #[arg(long, value_name = "TEXT")]
+    pub only: Option<String>,
     /// End with status 1 unless the ratios are what they must be
     #[arg(long)]
     pub check: bool,
@@ -137,8 +140,8 @@ pub struct BenchArgs {
     #[arg(long)]
     pub json: bool,
     /// The two addresses of this machine to use, as `127.0.0.2,127.0.0.3`
-    #[arg(long, value_name = "A,B", value_delimiter = ',', num_args = 2)]
-    pub addresses: Option<Vec<IpAddr>>,
+    #[arg(long, value_name = "A,B", value_parser = two_addresses)]
+    pub addresses: Option<[IpAddr; 2]>,
 }
 
 /// What `bench` measures.
@@ -168,6 +171,15 @@ pub struct PeerArgs {
 fn seconds(text: &str) -> Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
     if (0.0..=3600.0).contains(&seconds) { Ok(seconds) } else { Err("0 to 3600 is possible".to_owned()) }
+}
+
+fn two_addresses(text: &str) -> Result<[IpAddr; 2], String> {
+    let address = |text: &str| text.trim().parse().map_err(|_| format!("`{text}` is no IP address"));
+    let (a, b) = text.split_once(',').ok_or("two addresses are needed, as 127.0.0.2,127.0.0.3")?;
+    match (address(a)?, address(b)?) {
+        (a, b) if a == b => Err("the two hosts need two addresses".to_owned()),
+        (a, b) => Ok([a, b]),
+    }
 }
 
 /// A number of 24 bits, decimal or with 0x.
@@ -200,6 +212,18 @@ mod tests {
             panic!("`userdma demo` is understood");
         };
         assert_eq!(format!("{parsed:?}"), format!("{:?}", DemoArgs::default()));
+    }
+
+    #[test]
+    fn two_hosts_are_two_addresses() {
+        let [a, b] = [1, 2].map(|low| IpAddr::from([127, 0, 0, low]));
+        assert_eq!(two_addresses("127.0.0.1,127.0.0.2"), Ok([a, b]));
+        assert_eq!(two_addresses("127.0.0.1, 127.0.0.2"), Ok([a, b]));
+        for wrong in
+            ["", ",", "127.0.0.1", "127.0.0.1,127.0.0.1", "127.0.0.1,x", "127.0.0.1,127.0.0.2,127.0.0.3"]
+        {
+            assert!(two_addresses(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -21,11 +21,11 @@ pub fn set_coalescing(socket: &impl AsFd) -> io::Result<()> {
 }
 
 fn set(socket: &impl AsFd, option: i32, value: i32) -> io::Result<()> {
-    // Four bytes: the cast is exact.
-    let len = size_of::<i32>() as libc::socklen_t;
+    const LEN: libc::socklen_t = 4;
+    const _: () = assert!(size_of::<i32>() == LEN as usize);
     let fd = socket.as_fd().as_raw_fd();
-    // SAFETY: `value` is an `i32` that outlives the call, and `len` is its size.
-    let result = unsafe { libc::setsockopt(fd, libc::SOL_UDP, option, (&raw const value).cast(), len) };
+    // SAFETY: `value` is an `i32` that outlives the call, and `LEN` is its size.
+    let result = unsafe { libc::setsockopt(fd, libc::SOL_UDP, option, (&raw const value).cast(), LEN) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 

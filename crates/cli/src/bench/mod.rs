@@ -14,9 +14,9 @@ use crate::args::{BenchArgs, BenchKind};
 use crate::failure::Failure;
 use crate::measure::rounds::{Sample, Samples, measure, median, prepare, seed};
 use crate::measure::{Kind, Order, Rig};
-use crate::pair::addresses::Pair;
 use crate::pair::cpu;
 use crate::pair::process::SecondProcess;
+use crate::pair::protocol::{Opened, Request};
 use crate::pair::side::Side;
 use crate::pair::watchdog::Watchdog;
 
@@ -26,23 +26,23 @@ use crate::pair::watchdog::Watchdog;
 /// A measurement failed; with `--check`, a ratio is not what it must be.
 pub fn run(args: &BenchArgs, out: &mut impl Write) -> Result<(), Failure> {
     let BenchKind::Core = args.what;
+    let chosen = chosen(args.only.as_deref())?;
     let slice = Duration::from_millis(args.slice);
     let step_timeout = 10 * slice + Duration::from_secs(10);
     let watchdog = Watchdog::start("start", step_timeout);
-    let pair = Pair::choose(args.addresses.as_deref())?;
     let cpus = cpu::two();
     if let Some([a, _]) = cpus {
         cpu::pin(a);
     }
-    let a = Side::open(pair.a, pair.private_port, AccessFlags::LOCAL_WRITE)?;
+    let (pair, a) = Side::open_first(args.addresses, AccessFlags::LOCAL_WRITE)?;
     let mut b = SecondProcess::start(&pair, cpus.map(|[_, b]| b), &watchdog)?;
-    b.open()?;
+    b.ask::<Opened>(&Request::Open)?;
     let mut rig = prepare(&a, pair.a, &mut b)?;
     if cpus.is_none() {
         writeln!(out, "one CPU for both processes: spinning measures the scheduler")?;
     }
-    let samples = all_rounds(args, &mut rig, &mut b, &watchdog, step_timeout)?;
-    let results: Vec<_> = COMPARISONS.iter().map(|comparison| comparison.judge(&samples)).collect();
+    let samples = all_rounds(args, &kinds(&chosen), &mut rig, &mut b, &watchdog, step_timeout)?;
+    let results: Vec<_> = chosen.iter().map(|comparison| comparison.judge(&samples)).collect();
     if args.json {
         writeln!(out, "{:#}", json!(results.iter().map(Judged::json).collect::<Vec<_>>()))?;
     } else {
@@ -56,8 +56,26 @@ pub fn run(args: &BenchArgs, out: &mut impl Write) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The comparisons whose names contain `only`.
+fn chosen(only: Option<&str>) -> Result<Vec<&'static Comparison>, Failure> {
+    let is_wanted = |comparison: &&Comparison| only.is_none_or(|text| comparison.name.contains(text));
+    let chosen: Vec<_> = COMPARISONS.iter().filter(is_wanted).collect();
+    if chosen.is_empty() {
+        let names: Vec<_> = COMPARISONS.iter().map(|comparison| comparison.name).collect();
+        return Err(Failure::new(format!("--only fits none of:\n    {}", names.join("\n    "))));
+    }
+    Ok(chosen)
+}
+
+/// What has to be measured for them, neighbours side by side.
+fn kinds(chosen: &[&Comparison]) -> Vec<Kind> {
+    let is_needed = |kind: &Kind| chosen.iter().any(|c| [c.ours, c.reference].contains(kind));
+    KINDS.into_iter().filter(is_needed).collect()
+}
+
 fn all_rounds(
     args: &BenchArgs,
+    kinds: &[Kind],
     rig: &mut Rig,
     b: &mut SecondProcess,
     watchdog: &Watchdog,
@@ -68,7 +86,7 @@ fn all_rounds(
     let mut samples = Samples::default();
     for round in 0..args.rounds {
         eprint!("\rround {} of {}", round + 1, args.rounds);
-        for (index, kind) in KINDS.iter().enumerate() {
+        for (index, kind) in kinds.iter().enumerate() {
             watchdog.step(&format!("{kind:?}, round {}", round + 1), step_timeout);
             let order = Order { kind: *kind, slice_ns, seed: seed(round, index, start) };
             let sample = measure(rig, b, order, round)
@@ -211,7 +229,7 @@ const UDP: &str = "plain connected UDP, spinning";
 const STREAM: &str = "plain UDP: GSO, GRO, ICRC, one copy";
 const TCP: &str = "kernel TCP, 128 KiB a call";
 
-const COMPARISONS: [Comparison; 8] = [
+static COMPARISONS: [Comparison; 8] = [
     Comparison {
         name: "SEND/RECV of 8 bytes, half round trip, polling",
         unit: "µs",

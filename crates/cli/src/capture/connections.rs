@@ -68,9 +68,13 @@ struct Sequence {
 }
 
 impl Flows {
-    /// Takes a packet into account.
-    pub fn observe(&mut self, encap: &Encap, packet: &Packet<'_>) -> Freshness {
+    /// Takes a packet into account. One whose ICRC is bad (`is_sound` is false) may have gone between others than it says: it
+    /// begins no flow.
+    pub fn observe(&mut self, encap: &Encap, packet: &Packet<'_>, is_sound: bool) -> Freshness {
         let key = FlowKey { src: encap.src, dst: encap.dst, qpn: packet.bth().qpn() };
+        if !is_sound && !self.flows.contains_key(&key) {
+            return Freshness::New;
+        }
         let index = self.flows.len();
         let flow = self.flows.entry(key).or_insert_with(|| Flow { index, ..Flow::default() });
         let freshness = flow.observe(packet);

@@ -100,7 +100,9 @@ impl<'a> Prepared<'a> {
                 Icrc::Bad | Icrc::OtherId(_) if packet.payload().len() > MAX_MTU => {
                     split(&encap, packet, &mut sink);
                 }
-                icrc => sink(Decoded::Packet { encap, packet, icrc, segment: None }),
+                icrc @ (Icrc::Good | Icrc::Bad | Icrc::OtherId(_) | Icrc::NotCaptured) => {
+                    sink(Decoded::Packet { encap, packet, icrc, segment: None });
+                }
             },
         }
     }

@@ -18,7 +18,7 @@ use crate::args::CaptureArgs;
 use crate::failure::Failure;
 
 use connections::{Flows, Freshness};
-use decode::{Decoded, Prepared};
+use decode::{Decoded, Icrc, Prepared};
 use file::{CapturedFrame, FileError, Frames};
 use line::Line;
 use summary::Summary;
@@ -117,7 +117,7 @@ impl<'a> Printer<'a> {
         let freshness = match decoded {
             Decoded::Packet { encap, packet, icrc, .. } => {
                 self.summary.count(packet, *icrc);
-                self.flows.observe(encap, packet)
+                self.flows.observe(encap, packet, *icrc != Icrc::Bad)
             }
             Decoded::Malformed { reason, .. } => {
                 *self.summary.malformed.entry(reason.to_string()).or_default() += 1;

@@ -16,7 +16,7 @@ use crate::measure::rounds::prepare;
 use crate::pair::addresses::Pair;
 use crate::pair::cpu;
 use crate::pair::process::SecondProcess;
-use crate::pair::protocol::Opened;
+use crate::pair::protocol::{Opened, Request};
 use crate::pair::side::Side;
 use crate::pair::watchdog::Watchdog;
 
@@ -55,15 +55,14 @@ struct Demo {
 
 impl Demo {
     fn start(args: &DemoArgs, watchdog: &Watchdog, screen: &mut Screen) -> Result<Self, Failure> {
-        let pair = Pair::choose(args.addresses.as_deref())?;
         let cpus = cpu::two();
         let machine = table::Machine::look(cpus.is_some());
         if let Some([a, _]) = cpus {
             cpu::pin(a);
         }
-        let a = Side::open(pair.a, pair.private_port, AccessFlags::LOCAL_WRITE)?;
+        let (pair, a) = Side::open_first(args.addresses, AccessFlags::LOCAL_WRITE)?;
         let mut b = SecondProcess::start(&pair, cpus.map(|[_, b]| b), watchdog)?;
-        let b_opened = b.open()?;
+        let b_opened: Opened = b.ask(&Request::Open)?;
         let recorder = Recorder::new(pair.port())?;
         let demo =
             Self { pair, cpus, machine, a, b, b_opened, recorder, plant_fault: args.plant_fault.clone() };

@@ -14,7 +14,7 @@ use super::recorder::Recording;
 use super::screen::Screen;
 use crate::failure::Failure;
 use crate::pair::pattern::{Difference, Part};
-use crate::pair::protocol::Completion;
+use crate::pair::protocol::{Completion, Request};
 
 /// A step of the demo.
 pub(super) struct Step {
@@ -170,7 +170,12 @@ impl Demo {
 
     /// Waits for B's next completion, shows it, and refuses it if it is none of success.
     fn completion_b(&mut self, screen: &mut Screen) -> Result<Completion, Failure> {
-        let found = self.b.completions(1)?.into_iter().next().ok_or_else(|| Failure::new("no completion"))?;
+        let found = self
+            .b
+            .ask::<Vec<Completion>>(&Request::Completions(1))?
+            .into_iter()
+            .next()
+            .ok_or_else(|| Failure::new("no completion"))?;
         show_completion("B", &found, screen);
         if found.is_success {
             Ok(found)

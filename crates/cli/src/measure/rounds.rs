@@ -8,8 +8,8 @@ pub use super::pingpong::median;
 use super::{Kind, Order, Outcome, Rig, lead};
 use crate::failure::Failure;
 use crate::pair::cpu;
-use crate::pair::process::{SecondProcess, unexpected};
-use crate::pair::protocol::{Reply, Request};
+use crate::pair::process::SecondProcess;
+use crate::pair::protocol::{Measured, Request};
 use crate::pair::side::Side;
 
 /// One measurement of one round.
@@ -56,10 +56,8 @@ impl Samples {
 pub fn prepare(a: &Side, address: IpAddr, second: &mut SecondProcess) -> Result<Rig, Failure> {
     second.tell(&Request::PrepareMeasurements)?;
     let rig = Rig::lead(a, address, &mut second.control.stream)?;
-    match second.reply()? {
-        Reply::Done => Ok(rig),
-        other => Err(unexpected(&other)),
-    }
+    second.answer::<()>()?;
+    Ok(rig)
 }
 
 /// Measures one thing.
@@ -73,25 +71,16 @@ pub fn measure(
     round: u32,
 ) -> Result<Sample, Failure> {
     rig.prepare(order)?;
-    match second.ask(&Request::Measure(order))? {
-        Reply::Ready => {}
-        other => return Err(unexpected(&other)),
-    }
+    second.ask::<()>(&Request::Measure(order))?;
     let cpu_start = cpu::process_ns();
     let outcome = lead(rig, order)?;
-    match second.reply()? {
-        Reply::Done => {}
-        other => return Err(unexpected(&other)),
-    }
+    second.answer::<()>()?;
     let cpu_a = cpu::process_ns() - cpu_start;
-    let (cpu_b, there) = match second.ask(&Request::EndMeasurement)? {
-        Reply::Measured { cpu_ns, difference } => (cpu_ns, difference),
-        other => return Err(unexpected(&other)),
-    };
-    if let Some(difference) = there.or(rig.check(order)?) {
+    let there: Measured = second.ask(&Request::EndMeasurement)?;
+    if let Some(difference) = there.difference.or(rig.check(order)?) {
         return Err(Failure::new(format!("after {:?}: {difference}", order.kind)));
     }
-    Ok(Sample { kind: order.kind, round, outcome, cpu_ns: cpu_a + cpu_b })
+    Ok(Sample { kind: order.kind, round, outcome, cpu_ns: cpu_a + there.cpu_ns })
 }
 
 /// A seed that no other measurement of the run has; never 0.

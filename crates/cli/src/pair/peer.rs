@@ -4,11 +4,13 @@ use std::io;
 use std::net::TcpStream;
 
 use rustix::process::{Signal, set_parent_process_death_signal};
+use serde::Serialize;
+use serde_json::Value;
 use userdma::AccessFlags;
 
 use super::control::Control;
 use super::cpu;
-use super::protocol::{Completion, Reply, Request};
+use super::protocol::{Answer, Completion, Measured, Request};
 use super::side::{Side, state_name};
 use crate::args::PeerArgs;
 use crate::failure::Failure;
@@ -35,9 +37,8 @@ pub fn run(args: &PeerArgs) -> Result<(), Failure> {
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(()),
             Err(error) => return Err(Failure::new(format!("second process: {error}"))),
         };
-        let reply =
-            peer.answer(request, &mut control).unwrap_or_else(|failure| Reply::Failed(failure.to_string()));
-        control.send(&reply)?;
+        let answer = peer.answer(request, &mut control).map_err(|failure| failure.to_string());
+        control.send(&Answer(answer))?;
     }
 }
 
@@ -55,49 +56,31 @@ struct Measuring {
 }
 
 impl Peer {
-    fn answer(&mut self, request: Request, control: &mut Control) -> Result<Reply, Failure> {
+    fn answer(&mut self, request: Request, control: &mut Control) -> Result<Value, Failure> {
         match request {
             Request::Open => {
                 let side = Side::open(self.args.address, self.args.port, B_ACCESS)?;
-                let opened = side.opened();
-                self.side = Some(side);
-                Ok(Reply::Opened(opened))
+                encode(&self.side.insert(side).opened())
             }
             Request::CreateQp => {
-                let side = self.side_mut()?;
-                let endpoint = side.create_qp()?;
-                Ok(Reply::QpCreated {
-                    qpn: endpoint.qpn.get(),
-                    psn: endpoint.psn.get(),
-                    state: "INIT".to_owned(),
-                })
+                let endpoint = self.side_mut()?.create_qp()?;
+                encode(&(endpoint.qpn.get(), endpoint.psn.get()))
             }
-            Request::Connect => Ok(Reply::Connected(self.side_mut()?.connect(&mut control.stream)?.states)),
-            Request::PostRecv { wr_id, list } => {
-                self.side()?.post_recv(wr_id, &list)?;
-                Ok(Reply::Done)
-            }
-            Request::Fill(parts) => {
-                self.side()?.fill(&parts)?;
-                Ok(Reply::Done)
-            }
-            Request::Check { parts, plant_fault } => {
-                Ok(Reply::Checked(self.side()?.check(&parts, plant_fault)?))
-            }
+            Request::Connect => encode(&self.side_mut()?.connect(&mut control.stream)?.states),
+            Request::PostRecv { wr_id, list } => encode(&self.side()?.post_recv(wr_id, &list)?),
+            Request::Fill(parts) => encode(&self.side()?.fill(&parts)?),
+            Request::Check { parts, plant_fault } => encode(&self.side()?.check(&parts, plant_fault)?),
             Request::Completions(count) => {
                 let found = self.side()?.completions(count)?;
-                Ok(Reply::Completions(found.iter().map(Completion::from).collect()))
+                encode(&found.iter().map(Completion::from).collect::<Vec<_>>())
             }
-            Request::Load(offset) => Ok(Reply::Number(self.side()?.mr.load(offset)?)),
-            Request::Store(offset, value) => {
-                self.side()?.mr.store(offset, value)?;
-                Ok(Reply::Done)
-            }
-            Request::QpState => Ok(Reply::State(state_name(self.side()?.qp()?.state()).to_owned())),
+            Request::Load(offset) => encode(&self.side()?.mr.load(offset)?),
+            Request::Store(offset, value) => encode(&self.side()?.mr.store(offset, value)?),
+            Request::QpState => encode(&state_name(self.side()?.qp()?.state())),
             Request::PrepareMeasurements => {
                 let side = self.side.as_ref().ok_or_else(no_device)?;
                 self.rig = Some(Rig::follow(side, self.args.address, &mut control.stream)?);
-                Ok(Reply::Done)
+                encode(&())
             }
             Request::Measure(order) => self.measure(order, control),
             Request::EndMeasurement => self.end_measurement(),
@@ -105,22 +88,21 @@ impl Peer {
     }
 
     /// Says that it is ready itself, takes part, and leaves the rest to the request that ends the measurement.
-    fn measure(&mut self, order: Order, control: &mut Control) -> Result<Reply, Failure> {
+    fn measure(&mut self, order: Order, control: &mut Control) -> Result<Value, Failure> {
         let rig = self.rig.as_mut().ok_or_else(no_device)?;
         self.measuring = Some(Measuring { order, cpu_ns: cpu::process_ns() });
         let mut follower = Follower::new(rig, order)?;
-        control.send(&Reply::Ready)?;
-        follower.run()?;
-        Ok(Reply::Done)
+        control.send(&Answer(Ok(Value::Null)))?;
+        encode(&follower.run()?)
     }
 
-    fn end_measurement(&mut self) -> Result<Reply, Failure> {
+    fn end_measurement(&mut self) -> Result<Value, Failure> {
         let Some(Measuring { order, cpu_ns }) = self.measuring.take() else {
             return Err(Failure::new("no measurement has begun"));
         };
         let cpu_ns = cpu::process_ns() - cpu_ns;
         let difference = self.rig.as_mut().ok_or_else(no_device)?.check(order)?;
-        Ok(Reply::Measured { cpu_ns, difference })
+        encode(&Measured { cpu_ns, difference })
     }
 
     fn side(&self) -> Result<&Side, Failure> {
@@ -130,6 +112,10 @@ impl Peer {
     fn side_mut(&mut self) -> Result<&mut Side, Failure> {
         self.side.as_mut().ok_or_else(no_device)
     }
+}
+
+fn encode(value: &impl Serialize) -> Result<Value, Failure> {
+    serde_json::to_value(value).map_err(|error| Failure::new(format!("answer: {error}")))
 }
 
 fn no_device() -> Failure {

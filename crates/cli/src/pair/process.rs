@@ -1,14 +1,16 @@
 //! The second process as A sees it.
 
+use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use userdma_link::clock;
 
 use super::addresses::Pair;
 use super::control::Control;
-use super::protocol::{Completion, Opened, Reply, Request};
+use super::protocol::{Answer, Request};
 use super::watchdog::Watchdog;
 use crate::failure::Failure;
 use crate::pair::pattern::{Difference, Part};
@@ -49,13 +51,13 @@ impl SecondProcess {
         Ok(Self { control, address })
     }
 
-    /// Asks, and waits for the answer.
+    /// Asks, and waits for the answer, which has the type that the [`Request`] names.
     ///
     /// # Errors
     /// The second process reports that it failed, or does not report.
-    pub fn ask(&mut self, request: &Request) -> Result<Reply, Failure> {
+    pub fn ask<T: DeserializeOwned>(&mut self, request: &Request) -> Result<T, Failure> {
         self.tell(request)?;
-        self.reply()
+        self.answer()
     }
 
     /// Asks, and does not wait.
@@ -70,11 +72,10 @@ impl SecondProcess {
     ///
     /// # Errors
     /// As [`SecondProcess::ask`].
-    pub fn reply(&mut self) -> Result<Reply, Failure> {
-        match self.control.receive().map_err(|error| lost(&error))? {
-            Reply::Failed(why) => Err(Failure::new(format!("second process: {why}"))),
-            reply => Ok(reply),
-        }
+    pub fn answer<T: DeserializeOwned>(&mut self) -> Result<T, Failure> {
+        let Answer(answer) = self.control.receive().map_err(|error| lost(&error))?;
+        let value = answer.map_err(|why| Failure::new(format!("second process: {why}")))?;
+        serde_json::from_value(value).map_err(|error| Failure::new(format!("second process: {error}")))
     }
 
     /// Asks for something that has no answer but that it is done.
@@ -82,21 +83,7 @@ impl SecondProcess {
     /// # Errors
     /// As [`SecondProcess::ask`].
     pub fn order(&mut self, request: &Request) -> Result<(), Failure> {
-        match self.ask(request)? {
-            Reply::Done => Ok(()),
-            other => Err(unexpected(&other)),
-        }
-    }
-
-    /// Has B open its device.
-    ///
-    /// # Errors
-    /// As [`SecondProcess::ask`].
-    pub fn open(&mut self) -> Result<Opened, Failure> {
-        match self.ask(&Request::Open)? {
-            Reply::Opened(opened) => Ok(opened),
-            other => Err(unexpected(&other)),
-        }
+        self.ask(request)
     }
 
     /// Has B compare its whole region with `parts`, zero elsewhere.
@@ -104,58 +91,20 @@ impl SecondProcess {
     /// # Errors
     /// As [`SecondProcess::ask`].
     pub fn check(&mut self, parts: &[Part], plant_fault: bool) -> Result<Option<Difference>, Failure> {
-        match self.ask(&Request::Check { parts: parts.to_vec(), plant_fault })? {
-            Reply::Checked(difference) => Ok(difference),
-            other => Err(unexpected(&other)),
-        }
+        self.ask(&Request::Check { parts: parts.to_vec(), plant_fault })
     }
-
-    /// B's next `count` completions.
-    ///
-    /// # Errors
-    /// As [`SecondProcess::ask`].
-    pub fn completions(&mut self, count: usize) -> Result<Vec<Completion>, Failure> {
-        match self.ask(&Request::Completions(count))? {
-            Reply::Completions(found) => Ok(found),
-            other => Err(unexpected(&other)),
-        }
-    }
-
-    /// Eight bytes of B's memory as a number.
-    ///
-    /// # Errors
-    /// As [`SecondProcess::ask`].
-    pub fn load(&mut self, offset: usize) -> Result<u64, Failure> {
-        match self.ask(&Request::Load(offset))? {
-            Reply::Number(number) => Ok(number),
-            other => Err(unexpected(&other)),
-        }
-    }
-
-    /// The state of B's queue pair.
-    ///
-    /// # Errors
-    /// As [`SecondProcess::ask`].
-    pub fn qp_state(&mut self) -> Result<String, Failure> {
-        match self.ask(&Request::QpState)? {
-            Reply::State(state) => Ok(state),
-            other => Err(unexpected(&other)),
-        }
-    }
-}
-
-/// An answer to another question.
-pub fn unexpected(reply: &Reply) -> Failure {
-    Failure::new(format!("second process: unexpected answer {reply:?}"))
 }
 
 fn lost(error: &std::io::Error) -> Failure {
-    let why = match error.kind() {
-        std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => "does not answer".to_owned(),
-        std::io::ErrorKind::UnexpectedEof
-        | std::io::ErrorKind::ConnectionReset
-        | std::io::ErrorKind::BrokenPipe => "is gone".to_owned(),
-        _ => format!("cannot be asked: {error}"),
+    const GONE: [ErrorKind; 3] =
+        [ErrorKind::UnexpectedEof, ErrorKind::ConnectionReset, ErrorKind::BrokenPipe];
+    const SILENT: [ErrorKind; 2] = [ErrorKind::WouldBlock, ErrorKind::TimedOut];
+    let why = if GONE.contains(&error.kind()) {
+        "is gone".to_owned()
+    } else if SILENT.contains(&error.kind()) {
+        "does not answer".to_owned()
+    } else {
+        format!("cannot be asked: {error}")
     };
     Failure::new(format!("the second process {why}"))
 }
@@ -170,7 +119,7 @@ fn accept(listener: &TcpListener) -> Result<std::net::TcpStream, Failure> {
                 stream.set_nonblocking(false).map_err(problem)?;
                 return Ok(stream);
             }
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(error) => return Err(problem(error)),
         }
         if clock::now() > end {

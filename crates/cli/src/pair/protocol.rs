@@ -1,89 +1,65 @@
 //! What A asks B, and what B answers.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use userdma::Wc;
 
 use super::pattern::{Difference, Part};
 use crate::measure::Order;
 
-/// A wish of A's.
+/// A wish of A's. The answer is what the variant says, or a sentence about what went wrong.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub enum Request {
-    /// Open the device and register memory: [`Reply::Opened`].
+    /// Open the device and register memory. Answer: [`Opened`].
     Open,
-    /// Make a new queue pair in place of the one before: [`Reply::QpCreated`].
+    /// Make a new queue pair in place of the one before. Answer: its number and first PSN, a pair of numbers.
     CreateQp,
-    /// Exchange endpoints over the connection and connect: [`Reply::Connected`], after the exchange.
+    /// Exchange endpoints over the connection and connect. Answer: the names of the states gone through.
     Connect,
-    /// Post a receive into these places (offset, length): [`Reply::Done`].
+    /// Post a receive into these places (offset, length). Answer: nothing.
     PostRecv {
         /// Its identifier.
         wr_id: u64,
         /// Where.
         list: Vec<(usize, usize)>,
     },
-    /// Make the region what the parts say, zero elsewhere: [`Reply::Done`].
+    /// Make the region what the parts say, zero elsewhere. Answer: nothing.
     Fill(Vec<Part>),
-    /// Compare the region with what the parts say, zero elsewhere: [`Reply::Checked`].
+    /// Compare the region with what the parts say, zero elsewhere. Answer: the first
+    /// [`Difference`](super::pattern::Difference), if there is one.
     Check {
         /// What must be there.
         parts: Vec<Part>,
         /// Whether to damage a byte first.
         plant_fault: bool,
     },
-    /// Wait for so many completions: [`Reply::Completions`].
+    /// Wait for so many completions. Answer: a list of [`Completion`].
     Completions(usize),
-    /// Read eight bytes as a number: [`Reply::Number`].
+    /// Read eight bytes. Answer: a number.
     Load(usize),
-    /// Write eight bytes: [`Reply::Done`].
+    /// Write eight bytes. Answer: nothing.
     Store(usize, u64),
-    /// The queue pair's state: [`Reply::State`].
+    /// Answer: the name of the queue pair's state.
     QpState,
-    /// Make what measurements need, exchanging endpoints: [`Reply::Done`], after the exchange.
+    /// Make what measurements need, exchanging endpoints. Answer: nothing.
     PrepareMeasurements,
-    /// Take part in a measurement: [`Reply::Ready`], then what the measurement is.
+    /// Take part in a measurement. Answers: nothing when it may begin, nothing when this side's part is over.
     Measure(Order),
-    /// The measurement is over: [`Reply::Measured`].
+    /// The measurement is over. Answer: [`Measured`].
     EndMeasurement,
 }
 
-/// An answer of B's.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-pub enum Reply {
-    /// It did not work.
-    Failed(String),
-    /// It worked.
-    Done,
-    /// The device is open.
-    Opened(Opened),
-    /// The queue pair is there.
-    QpCreated {
-        /// Its number.
-        qpn: u32,
-        /// Its first PSN.
-        psn: u32,
-        /// Its state.
-        state: String,
-    },
-    /// The states that the queue pair went through.
-    Connected(Vec<String>),
-    /// The first difference, if there is one.
-    Checked(Option<Difference>),
-    /// Completions, in their order.
-    Completions(Vec<Completion>),
-    /// A number.
-    Number(u64),
-    /// A state.
-    State(String),
-    /// The measurement may begin.
-    Ready,
-    /// How it went on B's side.
-    Measured {
-        /// CPU time of the process since the request, nanoseconds.
-        cpu_ns: u64,
-        /// What was wrong with the memory at the end.
-        difference: Option<Difference>,
-    },
+/// The answer to a request, encoded, or why there is none.
+#[derive(Debug, Deserialize, Serialize)]
+pub struct Answer(pub Result<Value, String>);
+
+/// How a measurement went on B's side.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Measured {
+    /// CPU time of the process since the request, nanoseconds.
+    pub cpu_ns: u64,
+    /// What was wrong with the memory at the end.
+    pub difference: Option<Difference>,
 }
 
 /// What B has opened.

@@ -8,6 +8,7 @@ use userdma::{
     WcOpcode, exchange,
 };
 
+use super::addresses::Pair;
 use super::pattern::{self, Difference, Part};
 use super::protocol::Opened;
 use crate::failure::Failure;
@@ -55,6 +56,23 @@ impl Side {
         let mr = pd.alloc(REGION_LEN, access)?;
         let cq = device.create_cq(64)?;
         Ok(Self { device, pd, mr, cq, fresh: None, qp: None })
+    }
+
+    /// Opens the first process's side: on the addresses that the user named, or on a pair that is free.
+    ///
+    /// # Errors
+    /// As [`Side::open`]; no pair is free.
+    pub fn open_first(named: Option<[IpAddr; 2]>, access: AccessFlags) -> Result<(Pair, Self), Failure> {
+        let mut attempts = 0;
+        loop {
+            let pair = Pair::choose(named)?;
+            match Self::open(pair.a, pair.private_port, access) {
+                Ok(side) => return Ok((pair, side)),
+                // Another program may have been faster.
+                Err(_) if named.is_none() && attempts < 20 => attempts += 1,
+                Err(failure) => return Err(failure),
+            }
+        }
     }
 
     /// What there is to tell about it.

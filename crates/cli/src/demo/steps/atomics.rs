@@ -15,7 +15,7 @@ pub(super) fn compare_swap(demo: &mut Demo, screen: &mut Screen) -> Result<(), F
             let remote = demo.remote().slice(WORD as u64, 8);
             Ok(demo.a.qp()?.post_compare_swap(wr_id, result, remote, FREE, MINE, SendFlags::SIGNALED)?)
         })?;
-        let is = demo.b.load(WORD)?;
+        let is: u64 = demo.b.ask(&Request::Load(WORD))?;
         let outcome = if was == FREE { "taken" } else { "refused: taken before" };
         judge(original, was, is, MINE, outcome, screen);
     }
@@ -31,7 +31,7 @@ pub(super) fn fetch_add(demo: &mut Demo, screen: &mut Screen) -> Result<(), Fail
             let remote = demo.remote().slice(WORD as u64, 8);
             Ok(demo.a.qp()?.post_fetch_add(wr_id, result, remote, 5, SendFlags::SIGNALED)?)
         })?;
-        let is = demo.b.load(WORD)?;
+        let is: u64 = demo.b.ask(&Request::Load(WORD))?;
         judge(original, was, is, was + 5, "counted", screen);
     }
     Ok(())

@@ -2,8 +2,7 @@
 
 use super::{Demo, Screen};
 use crate::failure::Failure;
-use crate::pair::process::unexpected;
-use crate::pair::protocol::{Opened, Reply, Request};
+use crate::pair::protocol::{Opened, Request};
 use crate::pair::side::{self, PATH_MTU};
 
 pub(super) fn run(demo: &mut Demo, screen: &mut Screen) -> Result<(), Failure> {
@@ -12,7 +11,7 @@ pub(super) fn run(demo: &mut Demo, screen: &mut Screen) -> Result<(), Failure> {
     show_region("B", &demo.b_opened, screen);
     screen.part("queue pair (QP) on each side, endpoints exchanged over TCP, RESET → INIT → RTR → RTS");
     demo.connect(Some(screen))?;
-    let state = demo.b.qp_state()?;
+    let state: String = demo.b.ask(&Request::QpState)?;
     let ours = side::state_name(demo.a.qp()?.state());
     if (ours, state.as_str()) == ("RTS", "RTS") {
         screen.verified("both queue pairs are ready to send (RTS)");
@@ -32,16 +31,10 @@ impl Demo {
     /// New queue pairs on both sides, connected.
     pub(super) fn connect(&mut self, mut screen: Option<&mut Screen>) -> Result<(), Failure> {
         let ours = self.a.create_qp()?;
-        let (qpn, psn) = match self.b.ask(&Request::CreateQp)? {
-            Reply::QpCreated { qpn, psn, .. } => (qpn, psn),
-            other => return Err(unexpected(&other)),
-        };
+        let (qpn, psn): (u32, u32) = self.b.ask(&Request::CreateQp)?;
         self.b.tell(&Request::Connect)?;
         let connected = self.a.connect(&mut self.b.control.stream)?;
-        let b_states = match self.b.reply()? {
-            Reply::Connected(states) => states,
-            other => return Err(unexpected(&other)),
-        };
+        let b_states: Vec<String> = self.b.answer()?;
         if connected.peer.qpn.get() != qpn || connected.peer.psn.get() != psn {
             return Err(Failure::new("what B told over TCP is not what B has"));
         }
