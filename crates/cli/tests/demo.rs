@@ -132,8 +132,12 @@ fn the_packets_are_kept_and_the_decoder_reads_them() {
 #[test]
 fn a_capture_file_that_cannot_be_written_is_a_failure() {
     let ran = demo("127.0.31.12,127.0.31.13", &["--seconds", "0", "--capture", "/no/such/folder/x"]);
-    assert_eq!(ran.status, 1);
-    assert!(ran.stdout.contains("FAILED: capture file /no/such/folder/x: No such file"), "{}", ran.stdout);
+    assert_eq!((ran.status, ran.stdout.as_str()), (1, ""), "before anything is done");
+    assert!(
+        ran.stderr.starts_with("userdma: capture file /no/such/folder/x: No such file"),
+        "{}",
+        ran.stderr
+    );
 }
 
 #[test]
@@ -175,6 +179,35 @@ fn the_death_of_the_second_process_ends_the_demo_and_is_told() {
     assert_eq!(ran.status, 1, "{ran:?}");
     let told = format!("{}{}", ran.stdout, ran.stderr);
     assert!(told.contains("FAILED") && told.contains("second process"), "{told}");
+}
+
+#[test]
+fn a_second_process_that_stands_still_ends_the_demo_with_the_name_of_the_step() {
+    let child = Command::new(env!("CARGO_BIN_EXE_userdma"))
+        .args(["demo", "--seconds", "60", "--step-timeout", "1", "--addresses", "127.0.31.18,127.0.31.19"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let second = wait_for_second(child.id());
+    assert!(Command::new("kill").args(["-STOP", &second.to_string()]).status().unwrap().success());
+    let ran = Ran::from(child.wait_with_output().unwrap());
+    assert_eq!(ran.status, 1, "{ran:?}");
+    assert!(ran.stderr.contains("FAILED in step \"") && ran.stderr.contains("takes too long"), "{ran:?}");
+    assert!(!std::path::Path::new(&format!("/proc/{second}")).exists(), "it is not left behind");
+}
+
+#[test]
+fn nobody_has_to_read_to_the_end() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_userdma"))
+        .args(["demo", "--seconds", "0", "--addresses", "127.0.31.20,127.0.31.21"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let ran = Ran::from(child.wait_with_output().unwrap());
+    assert_eq!((ran.status, ran.stderr.as_str()), (0, ""));
 }
 
 /// The process that `parent` has started.

@@ -1,5 +1,7 @@
 //! The rounds of the demo's measurement.
 
+use std::time::Duration;
+
 use userdma_link::clock;
 
 use super::screen::Screen;
@@ -7,23 +9,33 @@ use crate::failure::Failure;
 use crate::measure::rounds::{Samples, measure, seed};
 use crate::measure::{Kind, Order, Rig};
 use crate::pair::process::SecondProcess;
+use crate::pair::watchdog::Watchdog;
 
-/// Measures everything in [`ROUNDS`] interleaved rounds, for about `seconds` in all.
+/// How long it may take.
+pub(super) struct Plan<'a> {
+    /// All of it, about.
+    pub(super) seconds: f64,
+    /// What one measurement may take longer than its slice.
+    pub(super) timeout: Duration,
+    pub(super) watchdog: &'a Watchdog,
+}
+
+/// Measures everything in [`ROUNDS`] interleaved rounds.
 pub(super) fn all(
     rig: &mut Rig,
     second: &mut SecondProcess,
-    seconds: f64,
+    plan: &Plan<'_>,
     screen: &mut Screen,
 ) -> Result<Samples, Failure> {
-    let slices = f64::from(ROUNDS) * KINDS.len() as f64;
+    let slice = Duration::from_secs_f64(plan.seconds).div_f64(f64::from(ROUNDS) * KINDS.len() as f64);
     // At most an hour.
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive, below 2^42")]
-    let slice_ns = (seconds / slices * 1e9) as u64;
+    let slice_ns = u64::try_from(slice.as_nanos()).unwrap_or(u64::MAX);
     let start = clock::now();
     let mut samples = Samples::default();
     for round in 0..ROUNDS {
         screen.progress(&format!("measuring: round {} of {ROUNDS} …", round + 1));
         for (index, kind) in KINDS.iter().enumerate() {
+            plan.watchdog.step(&format!("measurement: {kind:?}"), plan.timeout + 2 * slice);
             let order = Order { kind: *kind, slice_ns, seed: seed(round, index, start) };
             let sample = measure(rig, second, order, round)
                 .map_err(|failure| Failure::new(format!("{kind:?}: {failure}")))?;

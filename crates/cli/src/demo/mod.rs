@@ -29,12 +29,14 @@ use screen::Screen;
 /// A step did not happen, or a byte was wrong: it has been said on the screen.
 pub fn run(args: &DemoArgs) -> Result<(), Failure> {
     check_arguments(args)?;
+    // A file that cannot be written should be known before, not after.
+    let capture = args.capture.as_deref().map(recorder::create).transpose()?;
     let watchdog = Watchdog::start("start", timeout(args));
     let mut screen = Screen::new(args.json);
     let result = Demo::start(args, &watchdog, &mut screen).and_then(|mut demo| {
         let result = demo.all(args, &watchdog, &mut screen);
-        demo.recorder.keep(args.capture.as_deref())?;
-        result
+        let kept = capture.map_or(Ok(()), |file| demo.recorder.keep(file));
+        result.and(kept)
     });
     // The second process is ended before the last word: what it may have to say comes first.
     drop(watchdog);
@@ -94,24 +96,25 @@ impl Demo {
     fn all(&mut self, args: &DemoArgs, watchdog: &Watchdog, screen: &mut Screen) -> Result<(), Failure> {
         for step in steps::ALL {
             watchdog.step(step.name, timeout(args));
-            screen.begin(step.name, step.title);
+            screen.begin(step.name, step.title, step.about);
             (step.run)(self, screen)
                 .map_err(|failure| Failure::new(format!("step \"{}\": {failure}", step.name)))?;
             screen.end();
         }
         if args.seconds > 0.0 {
-            watchdog.step("measurement", timeout(args) + Duration::from_secs_f64(3.0 * args.seconds));
-            screen.begin("measurement", "The same machine, measured");
-            self.measure(args.seconds, screen)
+            watchdog.step("measurement", timeout(args));
+            screen.begin("measurement", "The same machine, measured", &[]);
+            self.measure(args, watchdog, screen)
                 .map_err(|failure| Failure::new(format!("step \"measurement\": {failure}")))?;
             screen.end();
         }
         Ok(())
     }
 
-    fn measure(&mut self, seconds: f64, screen: &mut Screen) -> Result<(), Failure> {
+    fn measure(&mut self, args: &DemoArgs, watchdog: &Watchdog, screen: &mut Screen) -> Result<(), Failure> {
         let mut rig = prepare(&self.a, self.pair.a, &mut self.b)?;
-        let samples = measured::all(&mut rig, &mut self.b, seconds, screen)?;
+        let plan = measured::Plan { seconds: args.seconds, timeout: timeout(args), watchdog };
+        let samples = measured::all(&mut rig, &mut self.b, &plan, screen)?;
         let table = table::Table::new(&samples, self.machine);
         table.print(screen);
         Ok(())

@@ -14,6 +14,11 @@ use crate::capture::file::{CapturedFrame, Direction, Frames};
 use crate::capture::words;
 use crate::failure::Failure;
 
+/// Makes the file that the user wants the packets in.
+pub(super) fn create(path: &Path) -> Result<File, Failure> {
+    File::create(path).map_err(|error| Failure::new(format!("capture file {}: {error}", path.display())))
+}
+
 /// Records, step after step.
 #[derive(Debug)]
 pub(super) struct Recorder {
@@ -63,13 +68,10 @@ impl Recorder {
         Ok(recording)
     }
 
-    /// Writes everything to the file that the user wants, if he does.
-    pub(super) fn keep(&self, path: Option<&Path>) -> Result<(), Failure> {
-        let Some(path) = path else { return Ok(()) };
-        let problem =
-            |error: std::io::Error| Failure::new(format!("capture file {}: {error}", path.display()));
-        let mut writer = Writer::new(BufWriter::new(File::create(path).map_err(problem)?), "userdma demo")
-            .map_err(problem)?;
+    /// Writes everything to the file that the user wants.
+    pub(super) fn keep(&self, file: File) -> Result<(), Failure> {
+        let problem = |error: std::io::Error| Failure::new(format!("capture file: {error}"));
+        let mut writer = Writer::new(BufWriter::new(file), "userdma demo").map_err(problem)?;
         let interface = writer.interface("host A").map_err(problem)?;
         for frame in &self.frames {
             let direction = match frame.direction {

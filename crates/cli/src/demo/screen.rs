@@ -72,11 +72,12 @@ impl Screen {
         self.print(text);
     }
 
-    /// A step begins.
-    pub(super) fn begin(&mut self, name: &str, title: &str) {
+    /// A step begins. `about` explains it.
+    pub(super) fn begin(&mut self, name: &str, title: &str, about: &[&str]) {
         self.report.steps.push(Step { name: name.to_owned(), ..Step::default() });
         let line = format!("\n{}", self.paint(Style::Bold, title));
         self.print(&line);
+        about.iter().for_each(|line| self.print(&format!("   {line}")));
     }
 
     /// A part of a step.
@@ -126,12 +127,10 @@ impl Screen {
             return;
         }
         if self.is_terminal {
-            print!("\r\x1b[K  {text}");
-            // A terminal that is gone does not miss it.
-            let _ = std::io::stdout().flush();
+            write_out(&format!("\r\x1b[K  {text}"));
             self.has_progress = true;
         } else {
-            println!("  {text}");
+            write_out(&format!("  {text}\n"));
         }
     }
 
@@ -173,7 +172,7 @@ impl Screen {
         self.print(&format!("\n{last}"));
         if self.is_json {
             let text = serde_json::to_string_pretty(&self.report).map_err(|e| Failure::new(e.to_string()))?;
-            println!("{text}");
+            write_out(&format!("{text}\n"));
         }
         match &self.report.failure {
             None => Ok(()),
@@ -192,10 +191,8 @@ impl Screen {
         if self.is_json {
             return;
         }
-        if std::mem::take(&mut self.has_progress) {
-            print!("\r\x1b[K");
-        }
-        println!("{line}");
+        let erase = if std::mem::take(&mut self.has_progress) { "\r\x1b[K" } else { "" };
+        write_out(&format!("{erase}{line}\n"));
     }
 
     fn paint(&self, style: Style, text: &str) -> String {
@@ -211,4 +208,10 @@ impl Screen {
         };
         format!("\x1b[{code}m{text}\x1b[0m")
     }
+}
+
+/// Writes to standard output. Whoever read it may have gone (`| head`): the demo goes on, and its status tells how it went.
+fn write_out(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }

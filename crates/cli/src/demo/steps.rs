@@ -22,6 +22,8 @@ pub(super) struct Step {
     pub(super) name: &'static str,
     /// What stands above it.
     pub(super) title: &'static str,
+    /// What a newcomer should know.
+    pub(super) about: &'static [&'static str],
     /// Whether it compares memory, so that a fault planted there is noticed.
     pub(super) has_check: bool,
     /// What it does.
@@ -33,61 +35,80 @@ pub(super) const ALL: &[Step] = &[
     Step {
         name: "connect",
         title: "1  Memory is registered, queue pairs are connected",
+        about: &[
+            "RDMA reaches only memory that its owner has registered; a key (rkey) gives access to it.",
+            "A queue pair (QP) is one end of a connection: work is posted to it, completions report it.",
+        ],
         has_check: false,
         run: connect::run,
     },
-    Step { name: "send", title: "2  SEND / RECV: both programs take part", has_check: true, run: send::run },
+    Step {
+        name: "send",
+        title: "2  SEND / RECV: both programs take part",
+        about: &["B says where a message may land, A says what to send; the two devices do the rest."],
+        has_check: true,
+        run: send::run,
+    },
     Step {
         name: "write",
         title: "3  RDMA WRITE: B's program takes no part",
+        about: &["A puts bytes into B's memory, by address and key. B's program is not asked and not told."],
         has_check: true,
         run: one_sided::write,
     },
     Step {
         name: "write-imm",
         title: "4  RDMA WRITE with immediate: B is told",
+        about: &["The same, but 32 bits of immediate data use up a receive of B's and so complete there."],
         has_check: true,
         run: one_sided::write_imm,
     },
     Step {
         name: "read",
         title: "5  RDMA READ: A fetches, B's program takes no part",
+        about: &["A fetches bytes of B's memory. The data comes back in the answer."],
         has_check: true,
         run: one_sided::read,
     },
     Step {
         name: "compare-swap",
         title: "6  COMPARE_SWAP: a lock is taken, once",
+        about: &["Eight bytes of B's memory are compared and replaced as one; what they were comes back."],
         has_check: false,
         run: atomics::compare_swap,
     },
     Step {
         name: "fetch-add",
         title: "7  FETCH_ADD: a counter is counted up",
+        about: &["Eight bytes of B's memory are counted up as one; what they were comes back."],
         has_check: false,
         run: atomics::fetch_add,
     },
     Step {
         name: "scatter-gather",
         title: "8  Scatter/gather: lists on both sides",
+        about: &["A message may be gathered from several places and scattered to several others."],
         has_check: true,
         run: vectors::scatter_gather,
     },
     Step {
         name: "1-mib",
         title: "9  1 MiB: one message, many packets",
+        about: &["A message of up to 2 GiB is cut at the path MTU; a lost packet would be sent again."],
         has_check: true,
         run: vectors::large,
     },
     Step {
         name: "wrong-key",
         title: "10 Access refused: a WRITE with a wrong key",
+        about: &["B's device refuses with a NAK. The connection is broken then, on purpose: A has a bug."],
         has_check: true,
         run: refused::wrong_key,
     },
     Step {
         name: "out-of-bounds",
         title: "11 Access refused: a WRITE beyond the memory's end",
+        about: &["The key is right, but the last bytes lie outside: nothing of it is written."],
         has_check: true,
         run: refused::out_of_bounds,
     },
