@@ -64,7 +64,8 @@ fn loopback(low: u8) -> IpAddr {
 
 fn is_free(address: IpAddr, port: u16) -> io::Result<bool> {
     match UdpSocket::bind((address, port)) {
-        Ok(_) => Ok(true),
+        // Binding works on an interface that is down, connecting does not.
+        Ok(socket) => socket.connect((address, port)).map(|()| true),
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(false),
         Err(error) => Err(error),
     }
