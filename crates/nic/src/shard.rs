@@ -48,7 +48,6 @@ pub struct Shard {
 
 /// What a queue pair looks like after it was touched.
 struct After {
-    has_work: bool,
     deadline: Option<Time>,
     ack_owed_since: Option<Time>,
     window: Option<WindowId>,
@@ -105,7 +104,7 @@ impl Shard {
         let mut rung = std::mem::take(&mut self.rung);
         self.doorbells.drain(|index| rung.push(index));
         for index in rung.drain(..) {
-            if self.drive(now, index, Rc::handle_doorbell).is_some() {
+            if self.drive_quietly(now, index, Rc::handle_doorbell).is_some() {
                 // A turn even if the window is full, so that the queue pair gets in line for it.
                 self.make_ready(index);
             }
@@ -182,7 +181,7 @@ impl Shard {
         index: u32,
         touch: impl FnOnce(&mut Rc, &mut Ctx<'_>) -> R,
     ) -> Option<R> {
-        let (result, has_work) = self.touch(now, index, touch)?;
+        let (result, has_work) = self.touch::<true, R>(now, index, touch)?;
         if has_work {
             self.make_ready(index);
         }
@@ -196,10 +195,12 @@ impl Shard {
         index: u32,
         touch: impl FnOnce(&mut Rc, &mut Ctx<'_>) -> R,
     ) -> Option<R> {
-        self.touch(now, index, touch).map(|(result, _)| result)
+        self.touch::<false, R>(now, index, touch).map(|(result, _)| result)
     }
 
-    fn touch<R>(
+    /// With `TURN` also says whether the queue pair has something to send and is not in line for it.
+    #[inline]
+    fn touch<const TURN: bool, R>(
         &mut self,
         now: Time,
         index: u32,
@@ -217,15 +218,15 @@ impl Shard {
             stats: &mut self.stats,
         };
         let result = touch(&mut qp.rc, &mut ctx);
+        let has_work = TURN && !qp.is_ready && qp.rc.has_work(&ctx);
         let after = After {
-            has_work: qp.rc.has_work(&ctx),
             deadline: qp.rc.deadline(),
             // One that may leave already needs no deadline.
             ack_owed_since: qp.rc.ack_owed_since().filter(|_| !qp.may_ack),
             window: qp.window,
         };
         self.settle(now, index, &after);
-        Some((result, after.has_work))
+        Some((result, has_work))
     }
 
     fn settle(&mut self, now: Time, index: u32, after: &After) {
