@@ -16,6 +16,7 @@ use userdma_objects::CompChannel;
 use crate::HostError;
 use crate::bell::Bell;
 use crate::drive::Role;
+use crate::gate::Visit;
 use crate::owner::Owner;
 use crate::shared::Shared;
 use crate::sleep::{FOREVER, Sleeper};
@@ -114,8 +115,9 @@ impl Channel {
     fn drive(&self, shared: &Shared) -> Result<Option<u32>, EventError> {
         shared.check()?;
         shared.polls.add();
-        shared.ring(Role::Waiter(&self.descriptor));
-        Ok(self.descriptor.take(true))
+        // If another thread drives, it makes the descriptor readable.
+        let quiet = shared.ring(Role::Waiter(&self.descriptor)) != Visit::Elsewhere;
+        Ok(self.descriptor.take(quiet))
     }
 }
 

@@ -61,8 +61,8 @@ impl Core {
         }
         let received_all = match role {
             Role::Post => true,
-            Role::Poll(_) => self.receive(now, QUIET_POLLS),
-            Role::Thread | Role::Waiter(_) | Role::Control => self.receive(now, 0),
+            Role::Poll(_) => self.receive(now, QUIET_POLLS, || shared.polls.add_packets()),
+            Role::Thread | Role::Waiter(_) | Role::Control => self.receive(now, 0, || ()),
         };
         let sent = self.transmit(now, role);
         self.tell(shared, role);
@@ -76,7 +76,7 @@ impl Core {
 
     /// Receives at most one batch from each link; whether nothing more is there. A link that has long been quiet is
     /// looked at only every sixteenth time, unless `patience` is 0.
-    fn receive(&mut self, now: Time, patience: u32) -> bool {
+    fn receive(&mut self, now: Time, patience: u32, something_came: impl Fn()) -> bool {
         let Self { shard, links, quiet, .. } = self;
         let mut all = true;
         // With one link there is nothing to save.
@@ -87,7 +87,12 @@ impl Core {
                 continue;
             }
             let report = link.recv(now, &mut |frame| shard.handle_frame(now, frame));
-            *quiet = if report.messages > 0 { 0 } else { quiet.wrapping_add(1).max(1) };
+            if report.messages > 0 {
+                *quiet = 0;
+                something_came();
+            } else {
+                *quiet = quiet.wrapping_add(1).max(1);
+            }
             all &= !report.more;
         }
         all

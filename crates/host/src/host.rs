@@ -184,7 +184,7 @@ impl Host {
     pub fn doorbell_send(&self, qp: &QpShared) {
         let shared = &*self.owner.shared;
         shared.doorbells.ring(qp.qpn());
-        shared.ring(Role::Post);
+        let _ = shared.ring(Role::Post);
     }
 
     /// Tells the device of receives where it needs to know: in the error state, where they are flushed.

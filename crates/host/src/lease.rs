@@ -2,8 +2,11 @@
 //!
 //! A program that polls its completion queue drives the device itself; a thread that wakes for the same packets takes
 //! half of its speed. A program that polls its memory, or computes, needs the thread. So the thread stays away for a period and
-//! looks whether the count of polls has moved. The period adapts: it halves when the program had stopped polling
-//! and packets were waiting, down to 0; it doubles when polls go on and nothing waits.
+//! looks whether the count of polls has moved. The period adapts: it halves when packets are waiting at its end though the
+//! program polls seldom, or no longer, down to 0; it doubles when polls go on and nothing waits.
+//!
+//! A program that polls all the time (fast, or with packets to handle in each poll) is looked after less often still:
+//! packets that wait are its own business, and looking costs it some percent of its time.
 //!
 //! A thread that waits for events drives as well, and between two events the program is expected back soon. Looking after it
 //! costs a wake-up each time, so the thread looks more and more seldom while events keep coming, and parks when none come.
@@ -44,8 +47,12 @@ pub(crate) enum Duty {
 }
 
 impl Lease {
-    /// The longest period, and the first.
+    /// The longest period, and the first, unless the program polls as fast as it can.
     pub(crate) const MAX_NS: u64 = 50_000;
+    /// The longest period then.
+    pub(crate) const SPINNING_NS: u64 = 200_000;
+    /// Nanoseconds per poll of such a program, at most. A poll that brings packets counts as many.
+    const SPIN_NS: u64 = 4_000;
     /// The shortest period but 0.
     pub(crate) const MIN_NS: u64 = 1_000;
     /// How long the thread stays away at first from a program that waits for events.
@@ -65,7 +72,8 @@ impl Lease {
 
     /// The verdict. `is_packet_waiting` is asked if it matters.
     pub(crate) fn look(&mut self, look: &Look, is_packet_waiting: impl Fn() -> bool) -> Duty {
-        let moved = look.polls != self.polls;
+        let polls = look.polls.wrapping_sub(self.polls);
+        let moved = polls != 0;
         // A program that arms its queue polls once more and then sleeps.
         let polling = moved && look.polls.wrapping_sub(look.armed_at) > 1;
         self.polls = look.polls;
@@ -75,7 +83,11 @@ impl Lease {
         }
         match (self.away, polling) {
             (true, true) => {
-                if self.period_ns < Self::MAX_NS && !is_packet_waiting() {
+                if polls.saturating_mul(Self::SPIN_NS) >= self.period_ns {
+                    self.period_ns = (self.period_ns * 2).clamp(Self::MIN_NS, Self::SPINNING_NS);
+                } else if is_packet_waiting() {
+                    self.shrink();
+                } else {
                     self.grow();
                 }
             }
@@ -147,10 +159,10 @@ mod tests {
         let mut lease = Lease::new();
         assert_eq!(look(&mut lease, 0, false), Duty::Serve);
         for polls in 1..100 {
-            assert_eq!(look(&mut lease, polls * 100, polls % 3 == 0), Duty::Away(50_000));
+            assert_eq!(look(&mut lease, polls * 5, false), Duty::Away(50_000));
         }
-        assert_eq!(look(&mut lease, 9_900, false), Duty::Serve, "it has stopped");
-        assert_eq!(look(&mut lease, 9_900, true), Duty::Serve);
+        assert_eq!(look(&mut lease, 495, false), Duty::Serve, "it has stopped");
+        assert_eq!(look(&mut lease, 495, true), Duty::Serve);
     }
 
     #[test]
@@ -168,11 +180,31 @@ mod tests {
     }
 
     #[test]
+    fn packets_that_wait_for_a_program_that_polls_seldom_halve_it_too() {
+        let mut lease = Lease::new();
+        let periods = [1, 2, 3, 4].map(|polls| look(&mut lease, polls, true));
+        assert_eq!(periods, [50_000, 25_000, 12_500, 6_250].map(Duty::Away));
+    }
+
+    #[test]
     fn polls_that_go_on_with_nothing_waiting_bring_the_lease_back() {
         let mut lease = Lease { period_ns: 0, ..Lease::new() };
         let duties: Vec<_> = (1..9).map(|polls| look(&mut lease, polls, false)).collect();
         let away = [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 50_000, 50_000].map(Duty::Away);
         assert_eq!(duties, away);
+    }
+
+    #[test]
+    fn a_program_that_does_nothing_but_poll_is_looked_after_less_often() {
+        let mut lease = Lease::new();
+        let mut polls = 0;
+        let mut look_after = |more| {
+            polls += more;
+            look(&mut lease, polls, true)
+        };
+        let periods = [20, 20, 50, 70, 70].map(&mut look_after);
+        assert_eq!(periods, [50_000, 100_000, 200_000, 200_000, 200_000].map(Duty::Away));
+        assert_eq!(look_after(10), Duty::Away(100_000), "it does other things as well");
     }
 
     #[test]

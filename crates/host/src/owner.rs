@@ -31,7 +31,7 @@ impl Owner {
         self.shared.check()?;
         let (reply, answer) = reply();
         self.shared.commands.push(Box::new(move |core, now| reply.send(command(core, now))))?;
-        self.shared.ring(Role::Control);
+        let _ = self.shared.ring(Role::Control);
         answer.wait().ok_or(HostError::Failed)
     }
 
@@ -61,7 +61,7 @@ impl Drop for Owner {
         }
         // Peers may still wait for acknowledgements.
         if self.shared.check().is_ok() {
-            self.shared.ring(Role::Control);
+            let _ = self.shared.ring(Role::Control);
         }
     }
 }

@@ -14,6 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use userdma_link::clock;
 
 use crate::drive::Role;
+use crate::gate::Visit;
 use crate::lease::{Duty, Lease, Look};
 use crate::shared::Shared;
 use crate::sleep::{FOREVER, Sleeper};
@@ -61,10 +62,15 @@ impl Thread {
     }
 
     fn serve(&mut self) {
-        self.shared.ring(Role::Thread);
-        if let Some(until) = self.shared.watch.fall_asleep(Sleeper::Thread) {
-            let until = (until < FOREVER).then_some(until);
-            self.sleep(until, true);
+        match self.shared.ring(Role::Thread) {
+            Visit::Drove | Visit::HandedOver => {
+                if let Some(until) = self.shared.watch.fall_asleep(Sleeper::Thread) {
+                    let until = (until < FOREVER).then_some(until);
+                    self.sleep(until, true);
+                }
+            }
+            // Going round until the other has done it all would be spinning.
+            Visit::Elsewhere => self.sleep(Some(clock::now().plus_nanos(BUSY_NS).nanos()), false),
         }
     }
 
@@ -125,5 +131,7 @@ fn with_signals_blocked<R>(f: impl FnOnce() -> R) -> R {
 
 /// The bell and one socket for each address of a device.
 const MAX_FDS: usize = 1 + userdma_agent::Embedded::MAX_ADDRESSES;
+/// How long the thread leaves the device to another driver before it looks again.
+const BUSY_NS: u64 = 20_000;
 /// The thread's stack: the path is shallow.
 const STACK_BYTES: usize = 256 << 10;

@@ -55,6 +55,12 @@ impl Polls {
         self.count.store(self.count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
+    /// A poll brought packets: the program drives, and is busy with it.
+    #[inline]
+    pub(crate) fn add_packets(&self) {
+        self.count.store(self.count.load(Ordering::Relaxed).wrapping_add(PACKETS_COUNT), Ordering::Relaxed);
+    }
+
     /// Somebody arms a completion queue.
     pub(crate) fn arm(&self) {
         self.armed_at.store(self.count.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -89,11 +95,12 @@ impl Shared {
         Ok(())
     }
 
-    /// Drives, or leaves a note for whoever drives.
+    /// Drives, or leaves a note for whoever drives. Who it was.
     #[inline]
-    pub(crate) fn ring(&self, role: Role<'_>) {
+    pub(crate) fn ring(&self, role: Role<'_>) -> Visit {
         let visit = self.core.ring(self.rounds(), |core| self.progress(core, role));
         self.hand_over(visit);
+        visit
     }
 
     /// Drives if nobody does.
@@ -172,5 +179,7 @@ fn is_readable(fd: &impl AsFd) -> bool {
     poll(&mut fds, Some(&zero)).is_ok_and(|ready| ready > 0)
 }
 
+/// What a poll counts that brings packets.
+const PACKETS_COUNT: u64 = 32;
 /// Rounds at the gate for the sake of others: enough for bursts, few enough that nobody serves for long.
 const MAX_ROUNDS: u32 = 64;
