@@ -3,7 +3,9 @@
 use std::io;
 use std::path::PathBuf;
 
-use userdma_verbs::PostError;
+use userdma_agent::ClaimError;
+use userdma_link::OpenError as LinkError;
+use userdma_verbs::{Errno, PostError};
 
 /// Why a device was not opened; nothing of it is left.
 #[derive(Debug, thiserror::Error)]
@@ -11,7 +13,7 @@ use userdma_verbs::PostError;
 pub enum OpenError {
     /// The addresses could not be had.
     #[error(transparent)]
-    Claim(#[from] userdma_agent::ClaimError),
+    Claim(#[from] ClaimError),
     /// The capture file could not be made.
     #[error("capture file {path}: {source}", path = path.display())]
     Capture {
@@ -31,6 +33,17 @@ pub enum OpenError {
         /// Why.
         source: io::Error,
     },
+}
+
+impl OpenError {
+    /// The number that says the most of it.
+    pub const fn errno(&self) -> Errno {
+        match self {
+            Self::Claim(ClaimError::Link(LinkError::AddrInUse { .. })) => Errno::Eaddrinuse,
+            Self::Claim(ClaimError::Link(LinkError::AddrNotAvailable { .. })) => Errno::Eaddrnotavail,
+            Self::Claim(_) | Self::Capture { .. } | Self::Host(_) | Self::System { .. } => Errno::Einval,
+        }
+    }
 }
 
 /// Why a call on an open device did nothing.

@@ -9,7 +9,7 @@ use crate::{Buffer, fault};
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum MemError {
     /// The range is not inside the region, or an atomic's address is not aligned to 8.
-    #[error("{len} bytes at offset {offset:#x} are not inside the region of {region_len} bytes")]
+    #[error("{len} bytes at offset {offset:#x} {}", misplaced(*.offset, *.len, *.region_len))]
     OutOfBounds {
         /// First byte, from the region's start.
         offset: u64,
@@ -21,6 +21,15 @@ pub enum MemError {
     /// The program unmapped or protected the memory after registering it.
     #[error("memory is no longer accessible")]
     Fault,
+}
+
+/// What is wrong with a range that was refused: if it is inside, then its address.
+fn misplaced(offset: u64, len: u64, region_len: u64) -> String {
+    if offset.checked_add(len).is_some_and(|end| end <= region_len) {
+        "are not aligned to 8".to_owned()
+    } else {
+        format!("are not inside the region of {region_len} bytes")
+    }
 }
 
 /// A range of memory that a device may read and write while the region exists.

@@ -6,12 +6,14 @@ use userdma_ibt::Rc;
 use userdma_mem::{Region, Route};
 use userdma_objects::{CompChannel, Cq, MrKeys, PdId, QpShared};
 use userdma_verbs::{
-    AccessFlags, AhAttr, BindMwError, CreateCqError, CreateQpError, DeviceAttr, LKey, Mtu, ObjectError, PKey,
-    PortAttr, PortState, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, QpType, Qpn, RKey, RegMrError, Time,
+    AccessFlags, AhAttr, BindMwError, CreateCqError, CreateQpError, DeviceAttr, Gid, LKey, Mtu, ObjectError,
+    PKey, PortAttr, PortState, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, QpType, Qpn, RKey, RegMrError,
+    Time,
 };
 
 use crate::Shard;
 use crate::config::{INDEX_BITS, table_index};
+use crate::modify::BadValue;
 use crate::qp::Qp;
 
 /// A resolved address vector of a device.
@@ -32,9 +34,26 @@ pub enum CreateAhError {
         /// What would be right.
         allowed: &'static str,
     },
+    /// The peer's GID leads nowhere.
+    #[error("grh.dgid is {dgid}, {allowed} is possible")]
+    Dgid {
+        /// The GID.
+        dgid: Gid,
+        /// What would be right.
+        allowed: &'static str,
+    },
     /// The protection domain does not exist.
     #[error("no such protection domain")]
     NoPd,
+}
+
+impl From<BadValue> for CreateAhError {
+    fn from(bad: BadValue) -> Self {
+        match bad {
+            BadValue::Field { field, value, allowed } => Self::Value { field, value, allowed },
+            BadValue::Dgid { dgid, allowed } => Self::Dgid { dgid, allowed },
+        }
+    }
 }
 
 /// A completion queue of the device.
@@ -141,11 +160,7 @@ impl Shard {
 
     /// Checks and resolves an address vector.
     pub fn create_ah(&mut self, pd: PdId, attr: &AhAttr) -> Result<AhId, CreateAhError> {
-        let route = self.resolve(attr, attr.grh.flow_label).map_err(|bad| CreateAhError::Value {
-            field: bad.field,
-            value: bad.value,
-            allowed: bad.allowed,
-        })?;
+        let route = self.resolve(attr, attr.grh.flow_label)?;
         self.pds.acquire(pd).map_err(|_| CreateAhError::NoPd)?;
         Ok(AhId(table_index(self.ahs.insert(Resolved { pd, route }))))
     }

@@ -12,17 +12,19 @@ use userdma_wire::Pseudo;
 
 use crate::{GidEntry, Shard};
 
-/// A value that is not possible.
+/// A value that is not possible, and what would be.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct BadValue {
-    pub(crate) field: &'static str,
-    pub(crate) value: u64,
-    pub(crate) allowed: &'static str,
+pub(crate) enum BadValue {
+    Field { field: &'static str, value: u64, allowed: &'static str },
+    Dgid { dgid: Gid, allowed: &'static str },
 }
 
 impl From<BadValue> for ModifyQpError {
     fn from(bad: BadValue) -> Self {
-        Self::Value { field: bad.field, value: bad.value, allowed: bad.allowed }
+        match bad {
+            BadValue::Field { field, value, allowed } => Self::Value { field, value, allowed },
+            BadValue::Dgid { dgid, allowed } => Self::Dgid { dgid, allowed },
+        }
     }
 }
 
@@ -74,7 +76,7 @@ impl Shard {
         check(av.sl <= 15, "ah_attr.sl", av.sl, "0 to 15")?;
         check(av.grh.flow_label < 1 << 20, "grh.flow_label", av.grh.flow_label, "a number of 20 bits")?;
         let gid = self.config.gids.get(usize::from(av.grh.sgid_index));
-        let gid = gid.ok_or(BadValue {
+        let gid = gid.ok_or(BadValue::Field {
             field: "grh.sgid_index",
             value: av.grh.sgid_index.into(),
             allowed: "an index of the GID table",
@@ -163,10 +165,7 @@ fn check_values(attr: &QpAttr, mask: M) -> Result<(), BadValue> {
 /// The address of a destination GID that can be reached from `local`.
 fn check_dgid(dgid: Gid, local: &GidEntry) -> Result<IpAddr, BadValue> {
     let remote = dgid.ip();
-    let refuse = |allowed| {
-        let [.., a, b, c, d] = dgid.bytes();
-        Err(BadValue { field: "grh.dgid", value: u32::from_be_bytes([a, b, c, d]).into(), allowed })
-    };
+    let refuse = |allowed| Err(BadValue::Dgid { dgid, allowed });
     if dgid.is_zero() || remote.is_unspecified() {
         refuse("the peer's GID (RoCE needs the global route)")
     } else if remote.is_multicast() {
@@ -184,7 +183,7 @@ fn check(
     value: impl Into<u64>,
     allowed: &'static str,
 ) -> Result<(), BadValue> {
-    if ok { Ok(()) } else { Err(BadValue { field, value: value.into(), allowed }) }
+    if ok { Ok(()) } else { Err(BadValue::Field { field, value: value.into(), allowed }) }
 }
 
 /// A flow label of 20 bits that both sides of a connection get alike, as the kernel's rxe does it for connections

@@ -151,13 +151,6 @@ fn values_that_are_not_possible_are_named() {
         (Init, Rtr, rtr, "grh.flow_label", 1 << 20, |a| a.ah_attr.grh.flow_label = 1 << 20),
         (Init, Rtr, rtr, "ah_attr.port_num", 0, |a| a.ah_attr.port_num = 0),
         (Init, Rtr, rtr, "ah_attr.sl", 16, |a| a.ah_attr.sl = 16),
-        (Init, Rtr, rtr, "grh.dgid", 0, |a| a.ah_attr.grh.dgid = Gid::default()),
-        (Init, Rtr, rtr, "grh.dgid", 1, |a| {
-            a.ah_attr.grh.dgid = Gid::new(std::net::Ipv6Addr::LOCALHOST.octets())
-        }),
-        (Init, Rtr, rtr, "grh.dgid", 0xe000_0001, |a| {
-            a.ah_attr.grh.dgid = std::net::Ipv4Addr::new(224, 0, 0, 1).into()
-        }),
         (Rtr, Rts, rts, "retry_cnt", 8, |a| a.retry_cnt = 8),
         (Rtr, Rts, rts, "rnr_retry", 8, |a| a.rnr_retry = 8),
         (Rtr, Rts, rts, "max_rd_atomic", 200, |a| a.max_rd_atomic = 200),
@@ -170,6 +163,25 @@ fn values_that_are_not_possible_are_named() {
             ModifyQpError::Value { field: f, value: v, .. } => assert_eq!((f, v), (field, value)),
             other => panic!("{field} = {value}: {other:?}"),
         }
+    }
+}
+
+#[test]
+fn a_gid_that_leads_nowhere_is_named() {
+    let mut bench = Bench::new();
+    let rtr = M::STATE | Transition::rc(Init, Rtr).unwrap().required;
+    let group = std::net::Ipv4Addr::new(224, 0, 0, 1);
+    for (dgid, text) in [
+        (Gid::default(), "grh.dgid is ::, the peer's GID (RoCE needs the global route) is possible"),
+        (
+            Gid::new(std::net::Ipv6Addr::LOCALHOST.octets()),
+            "grh.dgid is ::1, a GID of the same address family as the GID at sgid_index is possible",
+        ),
+        (group.into(), "grh.dgid is ::ffff:224.0.0.1, a single peer's GID, not a group's is possible"),
+    ] {
+        let mut attr = bench.attr(Rtr);
+        attr.ah_attr.grh.dgid = dgid;
+        assert_eq!(bench.refused(Init, &attr, rtr).to_string(), text);
     }
 }
 

@@ -4,7 +4,8 @@ use std::io;
 
 use userdma_host::{EventError, HostError};
 use userdma_verbs::{
-    BindMwError, CreateCqError, CreateQpError, Errno, ModifyQpError, ObjectError, PostError, RegMrError,
+    BindMwError, CreateCqError, CreateQpError, DeviceAttr, Errno, ModifyQpError, ObjectError, PostError,
+    RegMrError,
 };
 
 pub use userdma_host::OpenError;
@@ -51,7 +52,7 @@ pub enum Error {
     #[error("cannot copy: {0}")]
     Memory(#[from] userdma_mem::MemError),
     /// There are too many protection domains.
-    #[error("no more protection domains")]
+    #[error("no more than {} protection domains", DeviceAttr::LIMITS.max_pd)]
     NoPd,
     /// The call needs a completion queue whose channel is its own.
     #[error("the completion queue shares its channel: wait on the channel")]
@@ -84,7 +85,7 @@ impl Error {
     /// The number that the C verbs would give.
     pub fn errno(&self) -> Errno {
         match self {
-            Self::Open(error) => open_errno(error),
+            Self::Open(error) => error.errno(),
             Self::Name(_) => Errno::Enoent,
             Self::RegMr(error) => error.errno(),
             Self::CreateCq(error) => error.errno(),
@@ -104,11 +105,6 @@ impl Error {
             | Self::Io(_) => Errno::Einval,
         }
     }
-}
-
-fn open_errno(error: &OpenError) -> Errno {
-    let text = error.to_string();
-    if text.contains("EADDRINUSE") { Errno::Eaddrinuse } else { Errno::Einval }
 }
 
 impl From<EventError> for Error {

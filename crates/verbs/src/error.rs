@@ -1,7 +1,7 @@
 //! Errors of verbs calls: API misuse and lack of resources. What goes wrong with a work request after it was
 //! accepted is a [`WcStatus`](crate::WcStatus) in a completion instead.
 
-use crate::{AccessFlags, LKey, QpAttrMask, QpState};
+use crate::{AccessFlags, Gid, LKey, QpAttrMask, QpState};
 
 /// An error number as the C verbs return it.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -21,14 +21,18 @@ pub enum Errno {
     Eopnotsupp = 95,
     /// The address is taken.
     Eaddrinuse = 98,
+    /// This machine does not have the address.
+    Eaddrnotavail = 99,
 }
 
 /// Why memory was not registered.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegMrError {
-    /// The range ends past the address space or the device's longest region.
-    #[error("region of {length} bytes at {addr:#x} is longer than memory")]
+    /// The range is empty, or ends past the address space or the device's longest region.
+    #[error(
+        "region of {length} bytes at {addr:#x}: 1 to 2^47 bytes that end in the address space are possible"
+    )]
     Range {
         /// First address.
         addr: u64,
@@ -44,7 +48,9 @@ pub enum RegMrError {
         write: bool,
     },
     /// `REMOTE_WRITE` or `REMOTE_ATOMIC` without `LOCAL_WRITE`, or rights that do not exist here.
-    #[error("access rights {access:?} do not go together (remote write and atomic need local write) or are not supported")]
+    #[error(
+        "access rights {access:?} do not go together (remote write and atomic need local write) or are not supported"
+    )]
     Access {
         /// The rights asked for.
         access: AccessFlags,
@@ -155,6 +161,14 @@ pub enum ModifyQpError {
         field: &'static str,
         /// Its value.
         value: u64,
+        /// What would be right.
+        allowed: &'static str,
+    },
+    /// The peer's GID leads nowhere.
+    #[error("grh.dgid is {dgid}, {allowed} is possible")]
+    Dgid {
+        /// The GID.
+        dgid: Gid,
         /// What would be right.
         allowed: &'static str,
     },
