@@ -59,6 +59,9 @@ impl Core {
         if self.deadline <= now.nanos() {
             self.shard.handle_timeout(now);
         }
+        if !matches!(role, Role::Post) {
+            shared.polls.forget_posts();
+        }
         let received_all = match role {
             Role::Post => true,
             Role::Poll(_) => self.receive(now, QUIET_POLLS, || shared.polls.add_packets()),

@@ -179,12 +179,18 @@ impl Host {
     }
 
     /// Starts what was posted to a send queue, after [`Host::check`] and the queue's own `post_send`. What does not leave at
-    /// once, the next poll or the progress thread sends.
+    /// once, the next empty poll sends, or the progress thread.
     #[inline]
     pub fn doorbell_send(&self, qp: &QpShared) {
         let shared = &*self.owner.shared;
         shared.doorbells.ring(qp.qpn());
-        let _ = shared.ring(Role::Post);
+        shared.post();
+    }
+
+    /// Notes that something was posted to a send queue, and leaves it to the next drive to start it.
+    #[inline]
+    pub fn mark_send(&self, qp: &QpShared) {
+        self.owner.shared.doorbells.ring(qp.qpn());
     }
 
     /// Tells the device of receives where it needs to know: in the error state, where they are flushed.

@@ -40,8 +40,10 @@ pub(crate) struct Look {
 pub(crate) enum Duty {
     /// Drive, then sleep until a packet comes or something is due.
     Serve,
-    /// Sleep for so many nanoseconds whatever comes, then look again.
+    /// Sleep for so many nanoseconds whatever comes, because somebody polls, then look again.
     Away(u64),
+    /// The same because somebody waits for events.
+    AwayFromWaiter(u64),
     /// Sleep until called: a waiter drives.
     Park,
 }
@@ -130,7 +132,7 @@ impl Lease {
         if was_waited {
             self.event_period_ns = (self.event_period_ns * 2).min(Self::EVENT_MAX_NS);
         }
-        Some(Duty::Away(self.event_period_ns))
+        Some(Duty::AwayFromWaiter(self.event_period_ns))
     }
 
     fn grow(&mut self) {
@@ -227,7 +229,7 @@ mod tests {
     fn the_thread_steps_aside_for_a_waiter_and_parks_when_it_is_quiet() {
         let mut lease = Lease::new();
         let periods: Vec<_> = (1..8).map(|polls| look_at(&mut lease, polls, polls != 3, false)).collect();
-        let ns = [200, 400, 800, 1600, 3200, 3200, 3200].map(|us| Duty::Away(us * 1000));
+        let ns = [200, 400, 800, 1600, 3200, 3200, 3200].map(|us| Duty::AwayFromWaiter(us * 1000));
         assert_eq!(periods, ns, "once it looked between two events");
         assert_eq!(look_at(&mut lease, 7, true, false), Duty::Park);
     }
@@ -241,7 +243,7 @@ mod tests {
         assert_eq!(look_at(&mut lease, 7, false, true), Duty::Serve);
         assert_eq!(
             look_at(&mut lease, 8, true, false),
-            Duty::Away(200_000),
+            Duty::AwayFromWaiter(200_000),
             "packets had to wait: look more often"
         );
     }
@@ -250,7 +252,7 @@ mod tests {
     fn a_program_that_turns_from_events_to_polling_gets_the_lease() {
         let mut lease = Lease::new();
         look_at(&mut lease, 1, true, false);
-        assert_eq!(look(&mut lease, 100, false), Duty::Away(400_000));
+        assert_eq!(look(&mut lease, 100, false), Duty::AwayFromWaiter(400_000));
         assert_eq!(look(&mut lease, 200, false), Duty::Away(50_000));
     }
 }

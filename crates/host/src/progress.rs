@@ -45,7 +45,12 @@ impl Thread {
         while self.is_wanted() {
             match self.look() {
                 Duty::Serve => self.serve(),
-                Duty::Away(ns) => self.sleep(Some(clock::now().plus_nanos(ns).nanos()), false),
+                Duty::Away(ns) => {
+                    self.shared.watch.begin_lease();
+                    self.sleep(Some(clock::now().plus_nanos(ns).nanos()), false);
+                    self.shared.watch.end_lease();
+                }
+                Duty::AwayFromWaiter(ns) => self.sleep(Some(clock::now().plus_nanos(ns).nanos()), false),
                 Duty::Park => self.park(),
             }
         }

@@ -4,8 +4,8 @@
 //! until when they sleep. Between the two steps of each lies a sequentially consistent fence, so at least one of the two
 //! sees the other's word.
 
-use crate::sync::atomic::Ordering::{AcqRel, Acquire, Release, SeqCst};
-use crate::sync::atomic::{AtomicU64, fence};
+use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use crate::sync::atomic::{AtomicBool, AtomicU64, fence};
 
 /// When the device must be driven next, and until when the progress thread and the waiters sleep. Nanoseconds.
 #[derive(Debug)]
@@ -13,6 +13,8 @@ pub(crate) struct Watch {
     deadline: AtomicU64,
     thread: AtomicU64,
     waiter: AtomicU64,
+    /// Whether the thread is away on a lease and looks at the device soon.
+    is_leased: AtomicBool,
 }
 
 /// One of those who sleep.
@@ -43,7 +45,26 @@ impl Watch {
             deadline: AtomicU64::new(FOREVER),
             thread: AtomicU64::new(ABSENT),
             waiter: AtomicU64::new(ABSENT),
+            is_leased: AtomicBool::new(false),
         }
+    }
+
+    /// The thread goes away because somebody polls.
+    pub(crate) fn begin_lease(&self) {
+        self.is_leased.store(true, Release);
+    }
+
+    /// The thread is back and looks at the device.
+    pub(crate) fn end_lease(&self) {
+        self.is_leased.store(false, Relaxed);
+        fence(SeqCst);
+    }
+
+    /// Whether what was posted before this call is looked at after the lease, at the latest.
+    #[inline]
+    pub(crate) fn is_leased(&self) -> bool {
+        fence(SeqCst);
+        self.is_leased.load(Acquire)
     }
 
     /// Driver: the device must be driven again at `deadline`, at most [`FOREVER`]. Whom to wake, because all sleep longer.

@@ -54,7 +54,7 @@ mod plain {
 mod models {
     use loom::sync::Arc;
     use loom::sync::atomic::AtomicBool;
-    use loom::sync::atomic::Ordering::SeqCst;
+    use loom::sync::atomic::Ordering::{Relaxed, SeqCst};
     use loom::thread;
 
     use crate::sleep::{Sleeper, Watch};
@@ -125,6 +125,27 @@ mod models {
             driver.join().unwrap();
             let waiter = waiter.join().unwrap();
             assert!(room.is_covered(5, parked.then_some(u64::MAX), waiter));
+        });
+    }
+
+    /// A post that is left to the lease's end is seen there, or the lease was over and the post drives itself.
+    #[test]
+    fn nothing_that_is_posted_is_left_to_a_lease_that_is_over() {
+        loom::model(|| {
+            let room = Room::new();
+            room.watch.begin_lease();
+            let posted = Arc::new(AtomicBool::new(false));
+            let poster = {
+                let (room, posted) = (Arc::clone(&room), Arc::clone(&posted));
+                thread::spawn(move || {
+                    posted.store(true, Relaxed);
+                    room.watch.is_leased()
+                })
+            };
+            room.watch.end_lease();
+            let seen = posted.load(Relaxed);
+            let is_left = poster.join().unwrap();
+            assert!(seen || !is_left);
         });
     }
 
