@@ -20,7 +20,7 @@ pub struct Report {
     pub sizes: BTreeMap<&'static str, u64>,
     /// Inline, unsignaled, fenced, scattered ones.
     pub variants: BTreeMap<&'static str, u64>,
-    /// Connections that failed, by the deliberate mistake, or `gave up` where the network was too bad.
+    /// Connections that failed, by the deliberate mistake.
     pub failures: BTreeMap<&'static str, u64>,
     /// Connections that did not.
     pub sound_connections: u64,

@@ -436,6 +436,11 @@ impl Flow {
 }
 
 impl Send {
+    /// What its deliberate mistake makes of it.
+    pub(super) fn status(&self) -> Option<WcStatus> {
+        self.mistake.map(Mistake::status)
+    }
+
     /// Whether its completion is asked for.
     pub(super) fn is_signaled(&self, sq_sig_all: bool) -> bool {
         sq_sig_all || self.flags.contains(SendFlags::SIGNALED)
