@@ -51,7 +51,7 @@ pub use mr::{DeregisterError, Mr, MrSlice, RemoteMr, SliceRange};
 pub use mw::Mw;
 pub use pd::Pd;
 pub use qp::{
-    Data, Init, Inline, Posts, Qp, QpBuilder, Rtr, RtrAttr, Rts, RtsAttr, SetupError, Sgl, Unchecked,
+    Batch, Data, Init, Inline, Posts, Qp, QpBuilder, Rtr, RtrAttr, Rts, RtsAttr, SetupError, Sgl, Unchecked,
 };
 pub use userdma_host::{DeviceInfo, FaultStats, Faults, HostError, Stats, uptime};
 pub use userdma_mem::MemError;

@@ -19,11 +19,13 @@ pub(super) fn write(rig: &Rig, slice_ns: u64) -> Result<Outcome, Failure> {
     while !is_over || done < posted {
         if !is_over && posted - done < BATCHES {
             is_over = clock::now().since(start).as_nanos() >= slice_ns.into();
+            let batch = lane.qp.batch();
             for index in 0..BATCH {
                 let flags = if index == BATCH - 1 { SendFlags::SIGNALED } else { SendFlags::empty() };
                 let target = rig.remote.slice(RATE_TARGET as u64 + 8 * index, 8);
                 lane.qp.post_write(index, Inline(&posted.to_ne_bytes()), target, flags)?;
             }
+            drop(batch);
             posted += 1;
         }
         let count = lane.cq.poll(&mut wcs)?;

@@ -1,6 +1,7 @@
 //! How a queue pair is made.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::atomic::AtomicU32;
 
 use userdma_verbs::{AccessFlags, Psn, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, QpType};
 
@@ -145,7 +146,18 @@ impl QpBuilder {
         let sends = send_cq.add_ledger(|tag| Ledger::new(cap.max_send_wr, cap.max_send_sge, tag));
         let recvs = recv_cq.add_ledger(|tag| Ledger::new(cap.max_recv_wr, cap.max_recv_sge, tag));
         let psn = psn.unwrap_or_else(random_psn);
-        Ok(Box::new(Inner { pd, qp, send_cq, recv_cq, sends, recvs, sgid_index, gid, psn }))
+        Ok(Box::new(Inner {
+            pd,
+            qp,
+            send_cq,
+            recv_cq,
+            sends,
+            recvs,
+            sgid_index,
+            gid,
+            psn,
+            batches: AtomicU32::new(0),
+        }))
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a queue pair has in every state.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 use userdma_host::Host;
 use userdma_objects::QpShared;
@@ -22,6 +23,8 @@ pub(super) struct Inner {
     pub(super) gid: Gid,
     /// The PSN that it starts with.
     pub(super) psn: Psn,
+    /// Batches that are open: what is posted meanwhile is not started.
+    pub(super) batches: AtomicU32,
 }
 
 impl Inner {

@@ -1,5 +1,6 @@
 //! Queue pairs: reliable connections.
 
+mod batch;
 mod builder;
 mod data;
 mod inner;
@@ -12,6 +13,7 @@ use userdma_verbs::{QpAttr, QpCap, QpState, Qpn};
 
 use crate::{Endpoint, Error};
 
+pub use batch::Batch;
 pub use builder::QpBuilder;
 pub use data::{Data, Inline, Sgl};
 use inner::Inner;

@@ -1,5 +1,7 @@
 //! Posting work requests.
 
+use std::sync::atomic::Ordering;
+
 use userdma_verbs::{
     AccessFlags, AtomicOp, BindMw, PostError, RKey, RecvWr, RemoteAddr, SendFlags, SendOp, SendWr, Sge,
 };
@@ -219,7 +221,11 @@ impl Inner {
         // Its completion may be in the queue by now; whoever polls it waits for this lock.
         sends.push(wr_id, held);
         drop(sends);
-        self.host().doorbell_send(&self.qp);
+        if self.batches.load(Ordering::Acquire) == 0 {
+            self.host().doorbell_send(&self.qp);
+        } else {
+            self.host().mark_send(&self.qp);
+        }
         Ok(())
     }
 
