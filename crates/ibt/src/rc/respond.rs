@@ -4,12 +4,12 @@
 //! everything before the expected PSN, so it is enough to remember that one is owed; it leaves after the queue, together with
 //! the next request or when the device says that no reply is coming.
 
-use userdma_verbs::{AccessFlags, AsyncEvent, Msn, Psn, QpState, RKey, RnrTimer, Time};
+use userdma_verbs::{AccessFlags, Msn, Psn, QpState, RKey, RnrTimer, Time};
 use userdma_wire::{
     Aeth, AtomicAckEth, Bth, NakCode, Opcode, Operation, Packet, PacketWriter, Syndrome, packet_len,
 };
 
-use super::responder::{Resource, Responder};
+use super::responder::{Resource, Responder, count_refusal};
 use super::{Fill, Out, Rc, credits, packets_of, payload_of};
 use crate::Ctx;
 
@@ -239,9 +239,8 @@ impl Rc {
         self.resp.forget_responses();
         self.resp.answer(nak);
         if self.state != QpState::Err {
-            let qpn = ctx.qp.qpn();
-            ctx.stats.resp_remote_access_errors += 1;
-            ctx.effects.events.push(AsyncEvent::QpAccessError { qpn });
+            let event = count_refusal(ctx, broken.code);
+            ctx.effects.events.push(event);
             self.enter_error(ctx);
         }
     }

@@ -196,21 +196,7 @@ impl Rc {
     /// Ends the connection with a NAK: the receive in use completes with `status`, and if there is none, an event says
     /// what a completion cannot.
     fn refuse(&mut self, ctx: &mut Ctx<'_>, code: NakCode, status: WcStatus) {
-        let qpn = ctx.qp.qpn();
-        let event = match code {
-            NakCode::RemoteAccess => {
-                ctx.stats.resp_remote_access_errors += 1;
-                AsyncEvent::QpAccessError { qpn }
-            }
-            NakCode::InvalidRequest | NakCode::PsnSequence | NakCode::InvalidRd => {
-                ctx.stats.resp_remote_invalid_request += 1;
-                AsyncEvent::QpRequestError { qpn }
-            }
-            NakCode::RemoteOperational => {
-                ctx.stats.resp_remote_operational += 1;
-                AsyncEvent::QpFatal { qpn }
-            }
-        };
+        let event = count_refusal(ctx, code);
         self.resp.nak(code);
         if !self.resp.complete_taken(ctx, status) || status == WcStatus::WrFlushErr {
             ctx.effects.events.push(event);
@@ -441,6 +427,25 @@ impl Responder {
     fn keep_resources(&mut self, max: u8) {
         while self.resources.len() > usize::from(max) {
             self.resources.pop_front();
+        }
+    }
+}
+
+/// Counts a NAK that ends the connection; the event that goes with it.
+pub(super) fn count_refusal(ctx: &mut Ctx<'_>, code: NakCode) -> AsyncEvent {
+    let qpn = ctx.qp.qpn();
+    match code {
+        NakCode::RemoteAccess => {
+            ctx.stats.resp_remote_access_errors += 1;
+            AsyncEvent::QpAccessError { qpn }
+        }
+        NakCode::InvalidRequest | NakCode::PsnSequence | NakCode::InvalidRd => {
+            ctx.stats.resp_remote_invalid_request += 1;
+            AsyncEvent::QpRequestError { qpn }
+        }
+        NakCode::RemoteOperational => {
+            ctx.stats.resp_remote_operational += 1;
+            AsyncEvent::QpFatal { qpn }
         }
     }
 }
