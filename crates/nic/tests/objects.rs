@@ -3,8 +3,8 @@
 use userdma_objects::{Arm, CompChannel};
 use userdma_sim::{ConnectOptions, Host, Pair, PairOptions};
 use userdma_verbs::{
-    AccessFlags, AhAttr, AsyncEvent, CreateCqError, CreateQpError, Gid, GlobalRoute, ObjectError, QpCap,
-    QpInitAttr, QpState, QpType, SendFlags, SendOp, SendWr, WcStatus,
+    AccessFlags, AhAttr, AsyncEvent, CreateCqError, CreateQpError, DeviceAttr, Gid, GlobalRoute, ObjectError,
+    QpCap, QpInitAttr, QpState, QpType, SendFlags, SendOp, SendWr, WcStatus,
 };
 
 fn init() -> QpInitAttr {
@@ -77,6 +77,24 @@ fn sizes_beyond_the_device_are_named() {
     );
     let ud = QpInitAttr { qp_type: QpType::Ud, ..init() };
     assert_eq!(shard.create_qp(*pd, &ud, cq, cq).unwrap_err(), CreateQpError::Type(QpType::Ud));
+}
+
+#[test]
+fn there_are_no_more_queue_pairs_and_completion_queues_than_the_device_says() {
+    let mut pair = Pair::new(&PairOptions::default());
+    let Host { shard, pd, .. } = &mut pair.hosts[0];
+    let DeviceAttr { max_qp, max_cq, .. } = DeviceAttr::LIMITS;
+    let smallest = QpInitAttr { cap: QpCap::default(), ..init() };
+    let cq = shard.create_cq(1, None).unwrap().number();
+    let last = (0..max_qp).map(|_| shard.create_qp(*pd, &smallest, cq, cq).unwrap().qpn()).last().unwrap();
+    let refused = shard.create_qp(*pd, &smallest, cq, cq).unwrap_err();
+    assert_eq!(refused, CreateQpError::TooMany { max: max_qp });
+    assert_eq!(busy(shard.destroy_cq(cq)), 2 * max_qp, "the refused one counts nowhere");
+    shard.destroy_qp(userdma_verbs::Time::ZERO, last).unwrap();
+    shard.create_qp(*pd, &smallest, cq, cq).unwrap();
+
+    (1..max_cq).for_each(|_| drop(shard.create_cq(1, None).unwrap()));
+    assert_eq!(shard.create_cq(1, None).unwrap_err(), CreateCqError::TooMany { max: max_cq });
 }
 
 #[test]
