@@ -7,6 +7,9 @@ mod common;
 use std::fs;
 use std::path::PathBuf;
 
+use pcap_file::pcap::PcapReader;
+use userdma_cli::capture::file::Frames;
+
 use common::{Ran, golden, scratch, userdma, userdma_with_input};
 
 fn capture(args: &[&str]) -> Ran {
@@ -61,6 +64,22 @@ fn every_golden_file_is_decoded_and_no_packet_is_missed() {
         malformed += ran.stdout.matches("MALFORMED").count();
     }
     assert_eq!((good, bad, malformed), (1982 + 98, 14 + 1, 3));
+}
+
+/// The reader is our own; another one must see the same frames at the same times.
+#[test]
+fn another_reader_sees_the_same_frames() {
+    for file in golden_files() {
+        let mut theirs = PcapReader::new(fs::File::open(&file).unwrap()).unwrap();
+        let mut ours = Frames::new(fs::File::open(&file).unwrap()).unwrap();
+        while let Some(packet) = theirs.next_packet() {
+            let packet = packet.unwrap();
+            let frame = ours.next().expect("no frame is missing").unwrap();
+            assert_eq!(frame.bytes, &packet.data[..], "{}", file.display());
+            assert_eq!(u128::from(frame.at_ns.unwrap()), packet.timestamp.as_nanos(), "{}", file.display());
+        }
+        assert!(ours.next().is_none(), "{}", file.display());
+    }
 }
 
 #[test]

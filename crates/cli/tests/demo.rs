@@ -210,13 +210,17 @@ fn nobody_has_to_read_to_the_end() {
     assert_eq!((ran.status, ran.stderr.as_str()), (0, ""));
 }
 
-/// The process that `parent` has started.
+/// The process that `parent` has started, once it runs its program.
 fn wait_for_second(parent: u32) -> u32 {
     let path = format!("/proc/{parent}/task/{parent}/children");
     for _ in 0..2000 {
         let children = fs::read_to_string(&path).unwrap_or_default();
         if let Some(second) = children.split_whitespace().next().and_then(|pid| pid.parse().ok()) {
-            return second;
+            let program = fs::read(format!("/proc/{second}/cmdline")).unwrap_or_default();
+            // Before that it is a copy of its parent, which waits for it.
+            if String::from_utf8_lossy(&program).contains("demo-peer") {
+                return second;
+            }
         }
         std::thread::sleep(Duration::from_millis(5));
     }

@@ -38,6 +38,10 @@ pub fn run(args: &DemoArgs) -> Result<(), Failure> {
         let kept = capture.map_or(Ok(()), |file| demo.recorder.keep(file));
         result.and(kept)
     });
+    let result = result.map_err(|failure| match watchdog.death() {
+        Some(death) => Failure::new(format!("{failure}; {death}")),
+        None => failure,
+    });
     // The second process is ended before the last word: what it may have to say comes first.
     drop(watchdog);
     screen.finish(result.err(), args.capture.as_deref())

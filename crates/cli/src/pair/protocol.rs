@@ -26,7 +26,7 @@ pub enum Request {
     /// Make the region what the parts say, zero elsewhere. Answer: nothing.
     Fill(Vec<Part>),
     /// Compare the region with what the parts say, zero elsewhere. Answer: the first
-    /// [`Difference`](super::pattern::Difference), if there is one.
+    /// [`Difference`], if there is one.
     Check {
         /// What must be there.
         parts: Vec<Part>,

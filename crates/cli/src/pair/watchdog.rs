@@ -1,7 +1,7 @@
 //! The watchdog: a thread that ends the program when a step takes too long or the second process dies, and says which
 //! step it was. Whatever hangs, the program does not.
 
-use std::process::Child;
+use std::process::{Child, ExitStatus};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -45,9 +45,16 @@ impl Watchdog {
         lock(&self.state).child = Some(child);
     }
 
-    /// The second process's number.
-    pub fn child_pid(&self) -> Option<u32> {
-        lock(&self.state).child.as_ref().map(Child::id)
+    /// What became of the second process, if it has died, or does within 100 ms: why something else went wrong.
+    pub fn death(&self) -> Option<String> {
+        for _ in 0..10 {
+            let status = lock(&self.state).child.as_mut().and_then(|child| child.try_wait().ok().flatten());
+            if let Some(status) = status {
+                return Some(death_notice(status));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        None
     }
 }
 
@@ -68,7 +75,7 @@ fn watch(state: &Mutex<State>) {
         }
         let death = state.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
         let why = match death {
-            Some(status) => format!("the second process has died ({status})"),
+            Some(status) => death_notice(status),
             None if clock::now() > state.deadline => "it takes too long".to_owned(),
             None => continue,
         };
@@ -76,6 +83,10 @@ fn watch(state: &Mutex<State>) {
         eprintln!("\nuserdma: FAILED in step \"{}\": {why}", state.step);
         std::process::exit(1);
     }
+}
+
+fn death_notice(status: ExitStatus) -> String {
+    format!("the second process has died ({status})")
 }
 
 /// Ends the second process, if it lives.
