@@ -117,11 +117,12 @@ impl Entries {
 
     /// The work request with [`Entries::next_id`] was posted: it is `wr_id` to the program and holds `held`.
     pub(crate) fn push(&mut self, wr_id: u64, held: impl Iterator<Item = Held>) {
-        let before = self.held.len();
-        self.held.extend(held);
-        // A list has 32 elements at most.
-        let held = u32::try_from(self.held.len() - before).unwrap_or(u32::MAX);
-        self.posted.push_back(Entry { number: self.next, wr_id, held });
+        let mut count = 0;
+        for held in held {
+            self.held.push_back(held);
+            count += 1;
+        }
+        self.posted.push_back(Entry { number: self.next, wr_id, held: count });
         self.next = self.next.wrapping_add(1);
     }
 
@@ -136,9 +137,11 @@ impl Entries {
             if number.wrapping_sub(oldest.number) > u32::MAX / 2 {
                 return None; // It has ended before.
             }
-            let (ended, wr_id, held) = (oldest.number, oldest.wr_id, oldest.held as usize);
+            let (ended, wr_id, held) = (oldest.number, oldest.wr_id, oldest.held);
             self.posted.pop_front();
-            self.held.drain(..held);
+            for _ in 0..held {
+                self.held.pop_front();
+            }
             if ended == number {
                 return Some(wr_id);
             }
