@@ -1,5 +1,5 @@
 //! `docs/errors.md` and the tests that it names: each row has a test that exists, and every text that it quotes stands in
-//! one of the row's tests.
+//! one of the row's tests. And `docs/limits.md`: the limits are those of the code.
 
 use std::collections::HashMap;
 use std::fs;
@@ -133,6 +133,19 @@ fn the_page_has_every_status_and_every_counter_of_dropped_packets() {
     let statuses = STATUSES.iter().map(|status| format!("{status:?}"));
     let missing: Vec<_> = names.chain(statuses).filter(|name| !page.contains(&format!("`{name}`"))).collect();
     assert!(missing.is_empty(), "docs/errors.md lacks {missing:?}");
+}
+
+#[test]
+fn the_limits_on_their_page_are_those_of_the_device() {
+    let page = fs::read_to_string(root().join("docs/limits.md")).unwrap();
+    let limits = format!("{:?}", userdma::DeviceAttr::LIMITS);
+    let fields: Vec<_> = between(&limits, "{", "}").flat_map(|fields| fields.split(", ")).collect();
+    assert!(fields.len() >= 13, "{limits}");
+    for field in fields {
+        let (name, value) = field.split_once(": ").unwrap();
+        let (name, value) = (name.trim(), value.trim());
+        assert!(page.contains(&format!("| `{name}` | {value} |")), "docs/limits.md: {name} is {value}");
+    }
 }
 
 const STATUSES: [userdma::WcStatus; 17] = {
