@@ -181,6 +181,7 @@ impl Requester {
         self.begun = self.ring.tail();
         self.next = self.ring.tail();
         self.next_packet = 0;
+        self.cursor = SgCursor::default();
         self.since_ack_req = 0;
     }
 

@@ -75,8 +75,9 @@ fn a_message_in_its_middle_gives_its_receive_back_flushed() {
 #[test]
 fn reset_forgets_without_completions_and_the_connection_can_be_made_again() {
     let mut a = Side::new();
-    a.post_signaled(1, SendOp::Send, 8);
-    a.sends();
+    a.window = Window::new(10 << 10);
+    a.post_signaled(1, SendOp::Send, 30 * MTU);
+    assert_eq!(a.sends().len(), 20, "the message stands half sent");
     a.post_recv(3, 0, 8);
     a.modify(QpState::Reset, &attributes(), QpAttrMask::empty());
     assert_eq!((a.sent_wcs().len(), a.recv_wcs().len(), a.window.in_flight()), (0, 0, 0));
