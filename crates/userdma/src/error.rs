@@ -27,6 +27,14 @@ pub enum Error {
     /// The device is no longer usable.
     #[error(transparent)]
     Host(#[from] HostError),
+    /// There is no room for new memory.
+    #[error("cannot allocate {len} bytes: {source}")]
+    Alloc {
+        /// Bytes.
+        len: usize,
+        /// What the system said.
+        source: io::Error,
+    },
     /// Memory was not registered.
     #[error("cannot register memory: {0}")]
     RegMr(#[from] RegMrError),
@@ -95,7 +103,7 @@ impl Error {
             Self::BindMw(error) => error.errno(),
             Self::Object(error) => error.errno(),
             Self::Memory(userdma_mem::MemError::Fault) => Errno::Efault,
-            Self::NoPd | Self::CqOverflow { .. } => Errno::Enomem,
+            Self::NoPd | Self::Alloc { .. } | Self::CqOverflow { .. } => Errno::Enomem,
             Self::Faults(_)
             | Self::Host(_)
             | Self::Memory(userdma_mem::MemError::OutOfBounds { .. })

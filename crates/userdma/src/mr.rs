@@ -57,7 +57,7 @@ pub struct DeregisterError {
 
 impl Mr {
     pub(crate) fn alloc(pd: &Pd, len: usize, access: AccessFlags) -> Result<Self, Error> {
-        let buffer = Arc::new(Buffer::new(len)?);
+        let buffer = Arc::new(Buffer::new(len).map_err(|source| Error::Alloc { len, source })?);
         Self::of_region(pd, Region::from_buffer(&buffer), access)
     }
 

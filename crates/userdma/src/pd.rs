@@ -37,7 +37,7 @@ impl Pd {
     /// Registers `len` bytes of new memory, all zero, on page boundaries.
     ///
     /// # Errors
-    /// [`Error::RegMr`] if the rights do not go together, [`Error::Io`] if there is no memory.
+    /// [`Error::RegMr`] if the rights do not go together, [`Error::Alloc`] if there is no memory.
     ///
     /// ```
     /// # use userdma::{AccessFlags, Device};

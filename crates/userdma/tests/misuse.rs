@@ -120,6 +120,16 @@ fn memory_that_cannot_be_registered_is_named() {
         Errno::Einval,
         "cannot register memory: region of 0 bytes at 0x1: 1 to 2^47 bytes that end in the address space are possible",
     );
+    refused(
+        pd.alloc(0, ALL),
+        Errno::Einval,
+        "cannot register memory: region of 0 bytes at 0x1000: 1 to 2^47 bytes that end in the address space are possible",
+    );
+    refused(
+        pd.alloc(1 << 50, ALL),
+        Errno::Enomem,
+        "cannot allocate 1125899906842624 bytes: Cannot allocate memory (os error 12)",
+    );
     // Nothing lies there, and nothing is touched: the device says so.
     let raw = |addr: usize, len, access| unsafe {
         Mr::register_raw(&pd, std::ptr::without_provenance_mut(addr), len, access)
