@@ -18,6 +18,12 @@ impl Row {
         quoted(last).into_iter().filter(|name| name.contains("::")).collect()
     }
 
+    /// Programs of the last cell that must not compile.
+    fn programs(&self) -> Vec<&str> {
+        let last = self.cells.last().map_or("", String::as_str);
+        quoted(last).into_iter().filter(|name| name.ends_with(".rs")).collect()
+    }
+
     /// What the row quotes before its last cell, in guillemets.
     fn texts(&self) -> impl Iterator<Item = &str> {
         self.cells[..self.cells.len() - 1].iter().flat_map(|cell| between(cell, "«", "»"))
@@ -99,6 +105,8 @@ fn every_row_of_the_page_names_tests_that_exist() {
         }
         let missing = tests.into_iter().filter(|test| find(test).is_none());
         wrong.extend(missing.map(|test| format!("line {}: there is no test {test}", row.line)));
+        let missing = row.programs().into_iter().filter(|file| !root().join("crates").join(file).is_file());
+        wrong.extend(missing.map(|file| format!("line {}: there is no program {file}", row.line)));
     }
     assert!(wrong.is_empty(), "docs/errors.md:\n{}", wrong.join("\n"));
 }
