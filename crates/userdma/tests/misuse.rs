@@ -1,5 +1,7 @@
 //! Wrong calls: what is refused, in which words, and with which number. `docs/errors.md` quotes these texts.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic, and its helpers too")]
+
 mod common;
 
 use std::time::Duration;
@@ -130,9 +132,10 @@ fn memory_that_cannot_be_registered_is_named() {
         Errno::Enomem,
         "cannot allocate 1125899906842624 bytes: Cannot allocate memory (os error 12)",
     );
-    // Nothing lies there, and nothing is touched: the device says so.
-    let raw = |addr: usize, len, access| unsafe {
-        Mr::register_raw(&pd, std::ptr::without_provenance_mut(addr), len, access)
+    let raw = |addr: usize, len, access| {
+        let addr = std::ptr::without_provenance_mut(addr);
+        // SAFETY: nothing lies there, and as the region is refused, nothing is touched.
+        unsafe { Mr::register_raw(&pd, addr, len, access) }
     };
     refused(
         raw(0x1000, 1 << 48, ALL),
@@ -390,9 +393,10 @@ fn a_message_of_more_than_2_to_the_31_bytes_is_not_posted() {
     let qp = qp.connect(&peer).unwrap();
     let len = (64 << 20) + 1;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a new mapping, at an address that the kernel chooses.
     let addr = unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ, flags, -1, 0) };
     assert_ne!(addr, libc::MAP_FAILED);
-    // Nobody writes it, and it is never unmapped.
+    // SAFETY: nobody writes it, and it is never unmapped.
     let mr = unsafe { Mr::register_raw(&pd, addr.cast(), len, AccessFlags::empty()) }.unwrap();
     refused(
         qp.post_send(1, &vec![mr.slice(..); 32], SIGNALED),

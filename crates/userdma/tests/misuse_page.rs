@@ -1,6 +1,8 @@
 //! `docs/errors.md` and the tests that it names: each row has a test that exists, and every text that it quotes stands in
 //! one of the row's tests. And `docs/limits.md`: the limits are those of the code.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic, and its helpers too")]
+
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};

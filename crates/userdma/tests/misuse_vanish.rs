@@ -1,5 +1,7 @@
 //! Memory that is taken away while it is registered: which side gets which status, operation by operation.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic, and its helpers too")]
+
 mod common;
 
 use common::{ALL, LONG, Side, pair, pattern};
@@ -16,14 +18,16 @@ struct Pages {
 impl Pages {
     fn of(side: &Side) -> Self {
         let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping, at an address that the kernel chooses.
         let addr = unsafe { libc::mmap(std::ptr::null_mut(), LEN, prot, flags, -1, 0) };
         assert_ne!(addr, libc::MAP_FAILED);
-        // No reference to the pages is ever made, and they are never unmapped.
+        // SAFETY: no reference to the pages is ever made, and they are never unmapped.
         Self { mr: unsafe { Mr::register_raw(&side.pd, addr.cast(), LEN, ALL) }.unwrap() }
     }
 
     fn take_away(&self) {
         let addr = self.mr.addr() as *mut libc::c_void;
+        // SAFETY: the pages are the mapping of `of`, which is reached by copies that survive this.
         assert_eq!(unsafe { libc::mprotect(addr, LEN, libc::PROT_NONE) }, 0);
     }
 }

@@ -1,6 +1,8 @@
 //! Work requests that were accepted and cannot be done: their status, what becomes of what was posted behind them, and
 //! that other queue pairs do not notice.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic, and its helpers too")]
+
 mod common;
 
 use common::{ALL, LONG, Options, Side, connect, pair, pair_with, pattern};
