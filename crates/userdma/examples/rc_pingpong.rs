@@ -163,10 +163,10 @@ impl Side {
 }
 
 fn check(wc: &Wc) -> Result {
-    match wc.status {
-        WcStatus::Success => Ok(()),
-        status => Err(format!("work request {}: {}", wc.wr_id, status.as_str()).into()),
+    if wc.status == WcStatus::Success {
+        return Ok(());
     }
+    Err(format!("work request {}: {}", wc.wr_id, wc.status.as_str()).into())
 }
 
 fn report(args: &Args, time: Duration) -> String {

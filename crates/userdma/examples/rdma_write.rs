@@ -95,7 +95,7 @@ fn initiator(on: &str, to: &str) -> Result {
 }
 
 fn pattern() -> Vec<u8> {
-    (0..LEN as u32).map(|i| i.wrapping_mul(0x9e37_79b1).to_be_bytes()[0]).collect()
+    (0u32..).map(|i| i.wrapping_mul(0x9e37_79b1).to_be_bytes()[0]).take(LEN).collect()
 }
 
 /// Bytes of the target's memory.

@@ -1,6 +1,8 @@
 //! Threads of C programs may be cancelled in library calls that wait. Posting and polling are no such calls: a thread that
 //! is cancelled there would leave the device half driven.
 
+#![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
+
 mod common;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use common::pair;
 use userdma::{SendFlags, WcStatus};
 
+// SAFETY: as POSIX declares them.
 unsafe extern "C" {
     fn pthread_cancel(thread: libc::pthread_t) -> libc::c_int;
     fn pthread_setcancelstate(state: libc::c_int, old: *mut libc::c_int) -> libc::c_int;
@@ -24,6 +27,7 @@ fn posting_and_polling_are_no_cancellation_points() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             // From here on the first cancellation point ends the thread.
+            // SAFETY: this thread exists.
             assert_eq!(unsafe { pthread_cancel(libc::pthread_self()) }, 0);
             let mut failed = 0;
             for round in 0..200 {
@@ -33,6 +37,7 @@ fn posting_and_polling_are_no_cancellation_points() {
                     failed += u32::from(side.poll().status != WcStatus::Success);
                 }
             }
+            // SAFETY: the old state may be left unasked.
             unsafe { pthread_setcancelstate(DISABLE, std::ptr::null_mut()) };
             survived.store(failed == 0, Ordering::SeqCst);
         });

@@ -1,5 +1,7 @@
 //! No allocation per packet: a counting allocator stays still while messages of many packets go back and forth.
 
+#![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
+
 mod common;
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -13,18 +15,22 @@ struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
+// SAFETY: everything is the system allocator's; counting changes nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: as the caller promises.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: as the caller promises.
         unsafe { System.dealloc(memory, layout) };
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: as the caller promises.
         unsafe { System.realloc(memory, layout, size) }
     }
 }
@@ -36,12 +42,15 @@ const SIGNALED: SendFlags = SendFlags::SIGNALED;
 /// Some 100 packets of 4096 bytes.
 const LEN: usize = 400_000;
 
+/// What is done with two sides and a region of each.
+type Operation = fn(&Side, &Side, &Mr, &Mr);
+
 /// One test, so that no other runs beside it.
 #[test]
 fn a_packet_costs_no_allocation() {
     let (a, b) = pair(120);
     let (mine, theirs) = (a.mr(LEN, 1), b.mr(LEN, 2));
-    let operations: [(&str, fn(&Side, &Side, &Mr, &Mr)); 5] =
+    let operations: [(&str, Operation); 5] =
         [("SEND", send), ("WRITE", write), ("READ", read), ("FETCH_ADD", fetch_add), ("wait", send_and_wait)];
     for (name, operation) in operations {
         let run = |rounds| (0..rounds).for_each(|_| operation(&a, &b, &mine, &theirs));

@@ -1,5 +1,7 @@
 //! The lives of objects: what holds what, what is refused, what is left after a reset.
 
+#![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
+
 mod common;
 
 use std::time::Duration;
@@ -183,8 +185,9 @@ fn read_only_memory_can_be_registered_for_reading() {
     static WORDS: [u8; 16] = *b"sixteen letters.";
     let (a, b) = pair(91);
     let at = WORDS.as_ptr().cast_mut();
-    // The memory is only read, and there are only shared references to it.
+    // SAFETY: the memory is only read, there are only shared references to it, and it is never freed.
     let mr = unsafe { Mr::register_raw(&b.pd, at, 16, AccessFlags::REMOTE_READ) }.unwrap();
+    // SAFETY: refused, since it cannot be written.
     let refused = unsafe { Mr::register_raw(&b.pd, at, 16, AccessFlags::LOCAL_WRITE) }.unwrap_err();
     assert!(matches!(refused, Error::RegMr(RegMrError::NotAccessible { write: true, .. })), "{refused}");
     let mine = a.mr(16, 0);

@@ -1,5 +1,7 @@
 //! Every operation between two devices.
 
+#![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
+
 mod common;
 
 use common::{ALL, Options, Side, pair, pair_with, pattern};

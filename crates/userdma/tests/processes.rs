@@ -1,5 +1,13 @@
 //! Devices of several processes: addresses that are taken, peers that are killed, children of `fork`.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "tests"
+)]
+
 mod common;
 
 use std::io::{BufRead, BufReader, Write};
@@ -150,6 +158,7 @@ fn a_child_of_fork_is_told_and_does_no_harm() {
     let (mine, theirs) = (a.mr(64, 1), b.mr(64, 2));
     a.qp.post_write(1, &mine.slice(..), theirs.remote(), SIGNALED).unwrap();
     a.done(1);
+    // SAFETY: the child calls only what is tested here, and leaves.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let forked = |error: Error| matches!(error, Error::Host(HostError::Forked));
@@ -159,9 +168,11 @@ fn a_child_of_fork_is_told_and_does_no_harm() {
             && forked(a.device.poll_event().unwrap_err());
         // Everything is dropped here, too: it must end, and not end the parent's.
         drop((mine, theirs, a, b));
+        // SAFETY: ends this process.
         unsafe { libc::_exit(if told { 7 } else { 8 }) };
     }
     let mut status = 0;
+    // SAFETY: `status` is a number that outlives the call.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert!(libc::WIFEXITED(status));
     assert_eq!(libc::WEXITSTATUS(status), 7);

@@ -1,5 +1,13 @@
 //! The device works while the program does something else, and rests when there is nothing to do.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "tests"
+)]
+
 mod common;
 
 use std::os::fd::{AsFd, AsRawFd};
@@ -246,11 +254,13 @@ fn lossy_networks_lose_nothing() {
 
 fn is_readable(fd: &impl AsFd, timeout_ms: i32) -> bool {
     let mut fds = [libc::pollfd { fd: fd.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 }];
+    // SAFETY: `fds` is one entry that outlives the call.
     unsafe { libc::poll(fds.as_mut_ptr(), 1, timeout_ms) > 0 }
 }
 
 fn processor_time() -> Duration {
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `t` is a time that outlives the call.
     unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut t) };
     Duration::new(t.tv_sec as u64, t.tv_nsec as u32)
 }

@@ -1,5 +1,7 @@
 //! Memory that the program unmaps while it is registered: work ends in errors, the process lives.
 
+#![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
+
 mod common;
 
 use common::{ALL, pair, pattern};
@@ -16,22 +18,27 @@ struct Pages {
 impl Pages {
     fn new(len: usize) -> Self {
         let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: new memory, wherever the kernel likes.
         let addr = unsafe { libc::mmap(std::ptr::null_mut(), len, prot, flags, -1, 0) };
         assert_ne!(addr, libc::MAP_FAILED);
         Self { addr: addr.cast(), len }
     }
 
     fn register(&self, pd: &userdma::Pd) -> Mr {
+        // SAFETY: nothing but the region refers to these pages, and nothing else comes to lie there.
         unsafe { Mr::register_raw(pd, self.addr, self.len, ALL) }.unwrap()
     }
 
     /// The addresses stay reserved, so that nothing else comes to lie there.
     fn take_away(&self) {
+        // SAFETY: our own pages, to which no reference exists.
         assert_eq!(unsafe { libc::mprotect(self.addr.cast(), self.len, libc::PROT_NONE) }, 0);
+        // SAFETY: as above.
         assert_eq!(unsafe { libc::madvise(self.addr.cast(), self.len, libc::MADV_DONTNEED) }, 0);
     }
 
     fn unmap(&self) {
+        // SAFETY: our own pages, to which no reference exists.
         assert_eq!(unsafe { libc::munmap(self.addr.cast(), self.len) }, 0);
     }
 }

@@ -1,5 +1,6 @@
 //! Two devices in one process, connected.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::cast_possible_truncation, reason = "tests")]
 #![allow(dead_code, reason = "each test uses its part")]
 
 use std::time::Duration;
