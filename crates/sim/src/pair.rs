@@ -138,13 +138,23 @@ impl Pair {
     /// A reliable connection in RTS on both sides, each with its own completion queues.
     pub fn connect(&mut self, options: &ConnectOptions) -> [QpEnd; 2] {
         let ends = [self.create(0, options), self.create(1, options)];
+        self.join(&ends, options);
+        ends
+    }
+
+    /// Takes two queue pairs in RESET to RTS, connected to each other.
+    pub fn join(&mut self, ends: &[QpEnd; 2], options: &ConnectOptions) {
         for side in [0, 1] {
             for (state, mask) in [(QpState::Init, INIT), (QpState::Rtr, RTR), (QpState::Rts, RTS)] {
                 let attr = self.attr(side, ends[1 - side].qp.qpn(), options, state);
                 self.modify(side, ends[side].qp.qpn(), &attr, mask);
             }
         }
-        ends
+    }
+
+    /// Takes a queue pair to RESET, where it forgets everything.
+    pub fn reset(&mut self, side: usize, qpn: Qpn) {
+        self.modify(side, qpn, &QpAttr::default(), M::STATE);
     }
 
     /// A queue pair in RESET with completion queues of its own.

@@ -1,22 +1,60 @@
 //! The end of a program: everything is flushed, judged, counted and destroyed.
 
+use userdma_verbs::AsyncEvent;
+
+use super::plan::draw_psns;
 use super::world::World;
+use crate::ConnectOptions;
 
 impl World {
-    /// Takes every queue pair to ERR, judges what is left, and destroys every object.
-    pub(super) fn close(&mut self) -> Result<(), String> {
+    /// Judges a phase that is at rest. Connections that have failed are flushed first and connected anew afterwards.
+    pub(super) fn end_phase(&mut self) -> Result<(), String> {
         let failed: Vec<bool> = (0..self.plan.conns).map(|conn| self.conn_has_failed(conn)).collect();
         self.check_sound_connections(&failed)?;
-        for index in 0..self.flows.len() {
-            let (side, qpn) = (self.flows[index].side, self.flows[index].end.qp.qpn());
-            self.pair.fail(side, qpn);
+        for conn in (0..self.plan.conns).filter(|&conn| failed[conn]) {
+            self.flush(conn);
         }
         self.pair.drive();
         self.poll()?;
+        self.count_phase(&failed);
         self.judge(&failed)?;
-        self.count_program(&failed);
+        for conn in (0..self.plan.conns).filter(|&conn| failed[conn]) {
+            self.ever_failed[conn] = true;
+            self.connect_anew(conn);
+        }
+        Ok(())
+    }
+
+    /// Flushes everything, and destroys every object.
+    pub(super) fn close(&mut self) -> Result<(), String> {
+        (0..self.plan.conns).for_each(|conn| self.flush(conn));
+        self.pair.drive();
+        self.poll()?;
+        self.count_program();
         self.check_nothing_left()?;
         self.destroy()
+    }
+
+    /// Takes both sides of a connection to ERR.
+    fn flush(&mut self, conn: usize) {
+        for index in [2 * conn, 2 * conn + 1] {
+            let (side, qpn) = (self.flows[index].side, self.flows[index].end.qp.qpn());
+            self.pair.fail(side, qpn);
+        }
+    }
+
+    /// Takes both sides of a connection through RESET to RTS, with other PSNs.
+    fn connect_anew(&mut self, conn: usize) {
+        let now = self.pair.now();
+        self.pair.net.note(now, || format!("connection {conn} is made anew"));
+        let ends = [2 * conn, 2 * conn + 1].map(|index| self.flows[index].end.clone());
+        for side in [0, 1] {
+            self.pair.reset(side, ends[side].qp.qpn());
+            // Windows belong to their queue pair, which has forgotten them.
+            self.flows[2 * conn + side].target.window.bound = None;
+        }
+        let options = ConnectOptions { psn: draw_psns(&mut self.rng), ..self.plan.connect };
+        self.pair.join(&ends, &options);
     }
 
     /// A connection without a failure has no event, and nothing outstanding.
@@ -29,10 +67,21 @@ impl World {
                 ));
             }
         }
-        let is_foreign = |event: &userdma_verbs::AsyncEvent| {
-            !self.flows.iter().enumerate().any(|(index, flow)| {
-                failed[index / 2] && format!("{event:?}").contains(&format!("{:?}", flow.end.qp.qpn()))
-            })
+        let is_foreign = |event: &AsyncEvent| match event {
+            AsyncEvent::SqDrained { .. } => false,
+            AsyncEvent::QpFatal { qpn }
+            | AsyncEvent::QpRequestError { qpn }
+            | AsyncEvent::QpAccessError { qpn }
+            | AsyncEvent::CommunicationEstablished { qpn } => {
+                let mine = self.flows.iter().position(|flow| flow.end.qp.qpn() == *qpn);
+                mine.is_none_or(|index| !failed[index / 2] && !self.ever_failed[index / 2])
+            }
+            AsyncEvent::CqError { .. }
+            | AsyncEvent::PortActive
+            | AsyncEvent::PortError
+            | AsyncEvent::GidChange
+            | AsyncEvent::DeviceFatal
+            | _ => true,
         };
         match self.pair.hosts.iter().flat_map(|host| &host.events).find(|event| is_foreign(event)) {
             Some(event) => Err(format!("{event:?}, which no failed connection explains")),
@@ -40,17 +89,19 @@ impl World {
         }
     }
 
-    fn count_program(&mut self, failed: &[bool]) {
-        self.report.programs = 1;
+    fn count_phase(&mut self, failed: &[bool]) {
         for (conn, &failed) in failed.iter().enumerate() {
             let flows = &self.flows[2 * conn..2 * conn + 2];
             let mistake = flows.iter().find_map(|flow| flow.mistaken().and_then(|at| flow.sends[at].mistake));
-            match (failed, mistake) {
-                (false, _) => self.report.sound_connections += 1,
-                (true, Some(mistake)) => self.report.count_failure(mistake.name()),
-                (true, None) => {}
+            match mistake {
+                Some(mistake) if failed => self.report.count_failure(mistake.name()),
+                Some(_) | None => self.report.sound_phases += u64::from(!failed),
             }
         }
+    }
+
+    fn count_program(&mut self) {
+        self.report.programs = 1;
         self.report.count_faults(&self.pair.net.stats());
         for host in &self.pair.hosts {
             self.report.count_stats(host.shard.stats());

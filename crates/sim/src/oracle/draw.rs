@@ -9,13 +9,15 @@ use super::plan::pick;
 use super::world::{Arena, CELLS, DATA, Flow, GAP, Mistake, Piece, Recv, Send, TARGET, WindowMode, World};
 
 impl World {
-    /// Draws the next phase of every flow. Deliberate mistakes are for the last one.
-    pub(super) fn draw_phase(&mut self, is_last: bool) {
+    /// Draws the next phase of every flow.
+    pub(super) fn draw_phase(&mut self) {
         for flow in 0..self.flows.len() {
             self.draw_window_mode(flow);
         }
         for conn in 0..self.plan.conns {
-            let mistaken = (is_last && self.rng.random_bool(self.plan.mistake))
+            let mistaken = self
+                .rng
+                .random_bool(self.plan.mistake)
                 .then(|| 2 * conn + usize::from(self.rng.random_bool(0.5)));
             for flow in [2 * conn, 2 * conn + 1] {
                 let count = self.rng.random_range(0..=self.plan.max_ops);
@@ -382,8 +384,8 @@ impl Send {
 }
 
 impl Flow {
-    /// The number of the deliberate mistake.
+    /// The number of this phase's deliberate mistake.
     pub(super) fn mistaken(&self) -> Option<usize> {
-        self.sends.iter().position(|send| send.mistake.is_some())
+        (self.judged_sends..self.sends.len()).find(|&number| self.sends[number].mistake.is_some())
     }
 }

@@ -12,7 +12,9 @@
 //! - A connection's failure is its own: others have no error and no event.
 //! - In the end nothing is on its way, no timer runs, and every object can be destroyed.
 //!
-//! Randomness comes from one seed, which a failure names. Not here: overflowing completion queues, resets, SQD.
+//! A connection that has failed is made anew, through RESET. Sides stop sending (SQD) and go on.
+//!
+//! Randomness comes from one seed, which a failure names. Not here: overflowing completion queues.
 
 mod check;
 mod close;

@@ -28,8 +28,10 @@ pub(super) struct Plan {
     pub(super) signaled: f64,
     /// Probability that it waits for READs and atomics before it.
     pub(super) fence: f64,
-    /// Probability that a connection has a deliberate mistake.
+    /// Probability that a connection has a deliberate mistake in a phase.
     pub(super) mistake: f64,
+    /// Probability that a side stops sending at a turn (SQD), or goes on again.
+    pub(super) pause: f64,
 }
 
 impl Plan {
@@ -51,7 +53,8 @@ impl Plan {
             lazy_recv: pick(rng, &[0.0, 0.5, 0.97]),
             signaled: pick(rng, &[0.1, 0.5, 1.0]),
             fence: pick(rng, &[0.0, 0.2, 0.8]),
-            mistake: 0.25,
+            mistake: 0.15,
+            pause: pick(rng, &[0.0, 0.0, 0.05]),
         }
     }
 
@@ -81,12 +84,7 @@ fn draw_faults(rng: &mut SmallRng, ipv6: bool, latency: Duration) -> Faults {
 fn draw_connect(rng: &mut SmallRng) -> ConnectOptions {
     let max_send_wr = pick(rng, &[1, 4, 16, 64]);
     let max_recv_wr = pick(rng, &[1, 4, 64]);
-    let mut psn = || {
-        let near_wrap = rng.random_bool(0.5);
-        let back = rng.random_range(0..64);
-        if near_wrap { Psn::new(0).sub(back) } else { Psn::new(rng.random()) }
-    };
-    let psn = [psn(), psn()];
+    let psn = draw_psns(rng);
     ConnectOptions {
         cap: QpCap {
             max_send_wr,
@@ -106,6 +104,14 @@ fn draw_connect(rng: &mut SmallRng) -> ConnectOptions {
         rnr_retry: 7,
         min_rnr_timer: RnrTimer::new(rng.random_range(1..=14)).unwrap(),
     }
+}
+
+/// First PSNs of both sides, half of them shortly before the wrap.
+pub(super) fn draw_psns(rng: &mut SmallRng) -> [Psn; 2] {
+    [0, 1].map(|_| {
+        let back = rng.random_range(0..64);
+        if rng.random_bool(0.5) { Psn::new(0).sub(back) } else { Psn::new(rng.random()) }
+    })
 }
 
 pub(super) fn pick<T: Copy>(rng: &mut SmallRng, from: &[T]) -> T {

@@ -22,8 +22,8 @@ pub struct Report {
     pub variants: BTreeMap<&'static str, u64>,
     /// Connections that failed, by the deliberate mistake.
     pub failures: BTreeMap<&'static str, u64>,
-    /// Connections that did not.
-    pub sound_connections: u64,
+    /// Phases of connections that did not.
+    pub sound_phases: u64,
     /// What the network did.
     pub faults: BTreeMap<&'static str, u64>,
     /// What the devices counted.
@@ -67,7 +67,7 @@ impl Report {
 impl AddAssign for Report {
     fn add_assign(&mut self, other: Self) {
         self.programs += other.programs;
-        self.sound_connections += other.sound_connections;
+        self.sound_phases += other.sound_phases;
         for (mine, theirs) in [
             (&mut self.operations, other.operations),
             (&mut self.sizes, other.sizes),
@@ -85,7 +85,7 @@ impl AddAssign for Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} programs, {} sound connections", self.programs, self.sound_connections)?;
+        writeln!(f, "{} programs, {} sound phases of connections", self.programs, self.sound_phases)?;
         for (name, map) in [
             ("operations", &self.operations),
             ("sizes", &self.sizes),

@@ -3,7 +3,8 @@
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use userdma_verbs::{
-    AccessFlags, PostError, QpState, RKey, RecvWr, SendFlags, SendOp, SendWr, Sge, Wc, WcStatus,
+    AccessFlags, PostError, QpAttr, QpAttrMask as M, QpState, RKey, RecvWr, SendFlags, SendOp, SendWr, Sge,
+    Wc, WcStatus,
 };
 
 use super::Report;
@@ -22,6 +23,8 @@ pub(super) struct World {
     /// Local buffers of each host.
     pub(super) arenas: [Arena; 2],
     pub(super) report: Report,
+    /// Connections that have failed at some time.
+    pub(super) ever_failed: Vec<bool>,
 }
 
 /// One direction of a connection.
@@ -193,7 +196,8 @@ impl World {
                 flows.push(Flow::new(side, &ends, target));
             }
         }
-        Self { rng, plan, pair, flows, arenas, report: Report::default() }
+        let ever_failed = vec![false; plan.conns];
+        Self { rng, plan, pair, flows, arenas, report: Report::default(), ever_failed }
     }
 
     pub(super) fn run(mut self) -> Result<Report, String> {
@@ -202,16 +206,12 @@ impl World {
     }
 
     pub(super) fn run_in_place(&mut self) -> Result<(), String> {
-        for phase in 0..self.plan.phases {
-            let is_last = phase + 1 == self.plan.phases;
-            self.draw_phase(is_last);
+        for _ in 0..self.plan.phases {
+            self.draw_phase();
             self.carry_out()?;
-            if is_last || self.has_failed() {
-                return self.close();
-            }
-            self.judge(&vec![false; self.plan.conns])?;
+            self.end_phase()?;
         }
-        Ok(())
+        self.close()
     }
 
     pub(super) fn take_trace(&mut self) -> Vec<String> {
@@ -239,7 +239,8 @@ impl World {
                 moved |= self.pair.step();
             }
             self.poll()?;
-            if posted || moved || self.pair.step() {
+            self.pause_or_resume();
+            if posted || moved || self.pair.step() || self.resume_all() {
                 continue;
             }
             if self.is_all_posted() {
@@ -248,6 +249,38 @@ impl World {
             self.give_up_failed();
         }
         Err(format!("no end after {MAX_TURNS} turns: {}", self.describe_progress()))
+    }
+
+    /// Sides stop sending, and go on, at random.
+    fn pause_or_resume(&mut self) {
+        for index in 0..self.flows.len() {
+            if self.plan.pause > 0.0 && self.rng.random_bool(self.plan.pause) {
+                match self.flows[index].end.qp.state() {
+                    QpState::Rts => self.change_state(index, QpState::Sqd),
+                    QpState::Sqd => self.change_state(index, QpState::Rts),
+                    QpState::Reset | QpState::Init | QpState::Rtr | QpState::Sqe | QpState::Err => {}
+                }
+            }
+        }
+    }
+
+    /// Every side goes on; false if none had stopped.
+    fn resume_all(&mut self) -> bool {
+        let stopped = |flow: &Flow| flow.end.qp.state() == QpState::Sqd;
+        let indices: Vec<usize> =
+            (0..self.flows.len()).filter(|&index| stopped(&self.flows[index])).collect();
+        indices.iter().for_each(|&index| self.change_state(index, QpState::Rts));
+        !indices.is_empty()
+    }
+
+    fn change_state(&mut self, index: usize, qp_state: QpState) {
+        let flow = &self.flows[index];
+        let (side, qpn) = (flow.side, flow.end.qp.qpn());
+        let attr = QpAttr { qp_state, en_sqd_async_notify: true, ..QpAttr::default() };
+        let notify = if qp_state == QpState::Sqd { M::EN_SQD_ASYNC_NOTIFY } else { M::empty() };
+        let now = self.pair.now();
+        self.pair.net.note(now, || format!("flow {index} goes to {qp_state:?}"));
+        self.pair.modify(side, qpn, &attr, M::STATE | notify);
     }
 
     /// A side that does not learn of its peer's failure keeps its receives for ever: it ends the connection itself.
@@ -347,16 +380,12 @@ impl World {
         Ok(())
     }
 
-    /// Whether any connection has failed.
-    fn has_failed(&self) -> bool {
-        (0..self.plan.conns).any(|conn| self.conn_has_failed(conn))
-    }
-
-    /// Whether a connection has failed: something of it has completed in error.
+    /// Whether a connection has failed in this phase: something of it has completed in error.
     pub(super) fn conn_has_failed(&self, conn: usize) -> bool {
         let is_error = |wc: &Option<Wc>| wc.is_some_and(|wc| wc.status != WcStatus::Success);
         self.flows[2 * conn..2 * conn + 2].iter().any(|flow| {
-            flow.sends.iter().any(|s| is_error(&s.wc)) || flow.recvs.iter().any(|r| is_error(&r.wc))
+            flow.sends[flow.judged_sends..].iter().any(|send| is_error(&send.wc))
+                || flow.recvs[flow.judged_recvs..].iter().any(|recv| is_error(&recv.wc))
         })
     }
 
