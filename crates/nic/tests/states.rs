@@ -1,5 +1,7 @@
 //! State changes of a queue pair: which transitions there are, what they need and take, which values are possible.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 use userdma_sim::{ConnectOptions, Pair, PairOptions, QpEnd};
 use userdma_verbs::{
     AccessFlags, Gid, ModifyQpError, Mtu, QpAttr, QpAttrMask as M, QpState, QpState::*, Qpn, Transition,
@@ -100,7 +102,7 @@ fn each_missing_and_each_extra_attribute_is_named() {
         for flag in M::all() - M::STATE {
             let attr = bench.attr(to);
             if required.contains(flag) {
-                let error = bench.refused(from, &attr, M::STATE | required - flag);
+                let error = bench.refused(from, &attr, M::STATE | (required - flag));
                 assert_eq!(error, ModifyQpError::Missing { from, to, missing: flag });
             } else if !optional.contains(flag) {
                 let attr = QpAttr { cur_qp_state: from, ..attr };
