@@ -35,6 +35,12 @@ impl Commands {
         Ok(())
     }
 
+    /// Driver: whether there is a command. One load.
+    #[inline]
+    pub(crate) fn are_waiting(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) > 0
+    }
+
     /// Driver: the oldest command. One load if there is none.
     #[inline]
     pub(crate) fn next(&self) -> Option<Command> {

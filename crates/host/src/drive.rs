@@ -25,6 +25,18 @@ pub(crate) struct Core {
     pub(crate) channels: Vec<Option<Arc<Descriptor>>>,
     /// The deadline that was published last.
     deadline: u64,
+    /// Glances since the last whole drive.
+    glances: u32,
+}
+
+/// What a glance at the socket found.
+enum Glance {
+    /// There is more to do than to look for packets.
+    Busy,
+    /// No packet.
+    Nothing,
+    /// Packets, at this time.
+    Received(Time),
 }
 
 /// Who drives, and so what there is to do.
@@ -46,11 +58,54 @@ impl Core {
     pub(crate) fn new(shard: Shard, links: Vec<Link>) -> Self {
         let caps = least_caps(&links);
         let quiet = vec![0; links.len()];
-        Self { shard, links, pool: TxPool::new(&caps), quiet, channels: Vec::new(), deadline: FOREVER }
+        Self {
+            shard,
+            links,
+            pool: TxPool::new(&caps),
+            quiet,
+            channels: Vec::new(),
+            deadline: FOREVER,
+            glances: 0,
+        }
     }
 
-    /// One drive. The clock is read once.
+    /// One drive. The clock is read once, or not at all if there is nothing to do.
     pub(crate) fn progress(&mut self, shared: &Shared, role: Role<'_>) {
+        match role {
+            Role::Poll(_) => match self.glance(shared) {
+                Glance::Nothing => {}
+                Glance::Received(now) => self.finish(now, shared, role, true),
+                Glance::Busy => self.drive(shared, role),
+            },
+            Role::Post | Role::Thread | Role::Waiter(_) | Role::Control => self.drive(shared, role),
+        }
+    }
+
+    /// Looks for packets, if a poll has nothing else to do: most polls are of this kind, and what they cost decides how
+    /// soon a packet is seen. Timers are left to every sixteenth poll.
+    #[inline]
+    fn glance(&mut self, shared: &Shared) -> Glance {
+        let Self { shard, links, glances, pool, .. } = self;
+        let [link] = &mut links[..] else { return Glance::Busy };
+        *glances += 1;
+        let is_idle = pool.is_empty() && shard.is_idle() && !shared.commands.are_waiting();
+        if !is_idle || link.needs_time() || *glances > GLANCES {
+            *glances = 0;
+            return Glance::Busy;
+        }
+        shared.polls.forget_posts();
+        let mut now = None;
+        link.recv(Time::ZERO, &mut |frame| shard.handle_frame(*now.get_or_insert_with(clock::now), frame));
+        match now {
+            Some(now) => {
+                shared.polls.add_packets();
+                Glance::Received(now)
+            }
+            None => Glance::Nothing,
+        }
+    }
+
+    fn drive(&mut self, shared: &Shared, role: Role<'_>) {
         let now = clock::now();
         while let Some(command) = shared.commands.next() {
             command(self, now);
@@ -67,6 +122,11 @@ impl Core {
             Role::Poll(_) => self.receive(now, QUIET_POLLS, || shared.polls.add_packets()),
             Role::Thread | Role::Waiter(_) | Role::Control => self.receive(now, 0, || ()),
         };
+        self.finish(now, shared, role, received_all);
+    }
+
+    /// What follows once packets were received: answers leave, whoever waits is told.
+    fn finish(&mut self, now: Time, shared: &Shared, role: Role<'_>, received_all: bool) {
         let sent = self.transmit(now, role);
         self.tell(shared, role);
         let due = match sent {
@@ -151,6 +211,8 @@ fn least_caps(links: &[Link]) -> LinkCaps {
     }
 }
 
+/// Polls in a row that only look for packets.
+const GLANCES: u32 = 15;
 /// Batches that a post sends before it leaves the rest to others: about 256 KiB.
 const POST_BATCHES: usize = 4;
 /// Batches that any other drive sends.

@@ -54,6 +54,12 @@ impl TxPool {
         }
     }
 
+    /// Whether nothing waits to be sent.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.tail == 0
+    }
+
     /// Sends what is left from before, then what the device has, within the budget.
     pub(crate) fn transmit(
         &mut self,

@@ -43,6 +43,13 @@ impl Link {
         }
     }
 
+    /// Whether [`Link::recv`] looks at the time that it is given.
+    pub fn needs_time(&self) -> bool {
+        match self {
+            Self::Udp(link) => link.needs_time(),
+        }
+    }
+
     /// When [`Link::recv`] should be called even if nothing arrives.
     pub fn next_deadline(&self) -> Option<Time> {
         match self {

@@ -156,6 +156,17 @@ impl Shard {
         None
     }
 
+    /// Whether nothing is to be sent or told, no doorbell rings and no acknowledgement is owed: only a packet or the time
+    /// can change that.
+    #[inline]
+    pub fn is_idle(&self) -> bool {
+        self.ready.is_empty()
+            && self.ack_timers.is_empty()
+            && self.doorbells.is_empty()
+            && self.events.is_empty()
+            && self.effects.channels.is_empty()
+    }
+
     /// When [`Shard::handle_timeout`] must be called, if nothing happens before. May be early, never late.
     pub fn poll_timeout(&self) -> Option<Time> {
         match (self.timers.next(), self.ack_timers.next()) {

@@ -47,6 +47,12 @@ impl Timers {
         }
     }
 
+    /// Whether nothing is armed.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.heap.is_empty()
+    }
+
     /// When the first entry fires.
     pub(crate) fn next(&self) -> Option<Time> {
         self.heap.first().map(|entry| entry.at)

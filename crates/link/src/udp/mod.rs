@@ -274,6 +274,12 @@ impl UdpLink {
         report
     }
 
+    /// Whether [`UdpLink::recv`] looks at the time that it is given: while it captures or injects faults.
+    #[inline]
+    pub fn needs_time(&self) -> bool {
+        self.faults.is_some() || self.tap.is_some()
+    }
+
     /// When [`UdpLink::recv`] should be called even if nothing arrives: when a packet is due that the injector
     /// held back.
     pub fn next_deadline(&self) -> Option<Time> {

@@ -182,12 +182,13 @@ impl<S: Posts> Qp<S> {
 impl Inner {
     fn post_recv(&self, wr_id: u64, list: Sgl<'_>) -> Result<(), Error> {
         self.host().check()?;
-        let (sges, count) = self.sges(list, self.qp.cap().max_recv_sge)?;
-        let mut recvs = self.recvs.lock();
-        check_room(&recvs)?;
-        self.qp.post_recv(&RecvWr { wr_id: recvs.next_id(), sgl: &sges[..count] })?;
-        recvs.push(wr_id, list.0.iter().map(|slice| Held::mr(slice.mr())));
-        drop(recvs);
+        self.with_sges(list, self.qp.cap().max_recv_sge, |sgl| {
+            let mut recvs = self.recvs.lock();
+            check_room(&recvs)?;
+            self.qp.post_recv(&RecvWr { wr_id: recvs.next_id(), sgl })?;
+            recvs.push(wr_id, list.0.iter().map(|slice| Held::mr(slice.mr())));
+            Ok(())
+        })?;
         self.host().doorbell_recv(&self.qp);
         Ok(())
     }
@@ -214,13 +215,14 @@ impl Inner {
         held: impl Iterator<Item = Held>,
     ) -> Result<(), Error> {
         self.host().check()?;
-        let (sges, count) = self.sges(list, self.qp.cap().max_send_sge)?;
-        let mut sends = self.sends.lock();
-        check_room(&sends)?;
-        self.qp.post_send(&SendWr { wr_id: sends.next_id(), op, flags, sgl: &sges[..count], inline })?;
-        // Its completion may be in the queue by now; whoever polls it waits for this lock.
-        sends.push(wr_id, held);
-        drop(sends);
+        self.with_sges(list, self.qp.cap().max_send_sge, |sgl| {
+            let mut sends = self.sends.lock();
+            check_room(&sends)?;
+            self.qp.post_send(&SendWr { wr_id: sends.next_id(), op, flags, sgl, inline })?;
+            // Its completion may be in the queue by now; whoever polls it waits for this lock.
+            sends.push(wr_id, held);
+            Ok(())
+        })?;
         if self.batches.load(Ordering::Acquire) == 0 {
             self.host().doorbell_send(&self.qp);
         } else {
@@ -240,12 +242,11 @@ impl Inner {
         if !mw.inner().pd().host().is_same(self.host()) {
             return Err(Error::OtherDevice("memory window"));
         }
-        // Checks the device.
-        let (sges, _) = self.sges(part.into(), 1)?;
+        let part_sge = self.sge(part)?;
         let mut state = mw.inner().lock();
         let rkey = state.rkey.with_variant(state.rkey.get().to_le_bytes()[0].wrapping_add(1));
         let length = part.len() as u64;
-        let bind = BindMw { mw: state.rkey, rkey, mr: sges[0].lkey, addr: part.addr(), length, access };
+        let bind = BindMw { mw: state.rkey, rkey, mr: part_sge.lkey, addr: part.addr(), length, access };
         // What it was bound to before stays until this bind has been executed.
         let held =
             [Some(Held::mr(part.mr())), Some(Held::mw(mw.inner())), state.bound.as_ref().map(Held::mr)];
@@ -257,20 +258,34 @@ impl Inner {
         Ok(RemoteMr { addr, rkey, len: length })
     }
 
-    /// The list as the device wants it; all of it must be of this device.
-    fn sges(&self, list: Sgl<'_>, max: u32) -> Result<([Sge; MAX_SGE], usize), Error> {
-        let mut sges = [Sge::default(); MAX_SGE];
-        let slices = list.0;
-        if slices.len() > MAX_SGE {
-            return Err(PostError::TooManySge { num: slices.len(), max }.into());
-        }
-        for (sge, slice) in sges.iter_mut().zip(slices) {
-            if !slice.pd().host().is_same(self.host()) {
-                return Err(Error::OtherDevice("memory region"));
+    /// Lets `post` have the list as the device wants it. Short lists, which are usual, take little room on the stack.
+    #[inline]
+    fn with_sges<R>(
+        &self,
+        list: Sgl<'_>,
+        max: u32,
+        post: impl FnOnce(&[Sge]) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        match list.0 {
+            [] => post(&[]),
+            [one] => post(&[self.sge(one)?]),
+            slices if slices.len() > MAX_SGE => Err(PostError::TooManySge { num: slices.len(), max }.into()),
+            slices => {
+                let mut sges = [Sge::default(); MAX_SGE];
+                for (sge, slice) in sges.iter_mut().zip(slices) {
+                    *sge = self.sge(slice)?;
+                }
+                post(&sges[..slices.len()])
             }
-            *sge = slice.sge().ok_or(PostError::TooLong { len: slice.len() as u64 })?;
         }
-        Ok((sges, slices.len()))
+    }
+
+    /// An element of a list; it must be of this device.
+    fn sge(&self, slice: &MrSlice) -> Result<Sge, Error> {
+        if !slice.pd().host().is_same(self.host()) {
+            return Err(Error::OtherDevice("memory region"));
+        }
+        Ok(slice.sge().ok_or(PostError::TooLong { len: slice.len() as u64 })?)
     }
 }
 
