@@ -62,6 +62,7 @@ impl Host {
             waiter_bell: Bell::new().map_err(system("bell"))?,
             waiters: AtomicU32::new(0),
             has_thread: AtomicBool::new(false),
+            is_called: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             sockets: sockets.map_err(system("descriptor of a socket"))?,
             capture: Mutex::new(None),

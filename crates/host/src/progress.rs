@@ -43,6 +43,9 @@ impl Thread {
         // A timer that is late by the usual 50 µs would double the lease. If it is refused, it is late.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         while self.is_wanted() {
+            if self.shared.is_called.swap(false, Ordering::AcqRel) {
+                let _ = self.shared.ring(Role::Thread);
+            }
             match self.look() {
                 Duty::Serve => self.serve(),
                 Duty::Away(ns) => {

@@ -30,6 +30,8 @@ pub(crate) struct Shared {
     pub(crate) waiter_bell: Bell,
     pub(crate) waiters: AtomicU32,
     pub(crate) has_thread: AtomicBool,
+    /// A driver has handed over to the progress thread, which must drive once whatever its lease says.
+    pub(crate) is_called: AtomicBool,
     pub(crate) stop: AtomicBool,
     /// The receive sockets, for sleeping on.
     pub(crate) sockets: Vec<OwnedFd>,
@@ -164,6 +166,8 @@ impl Shared {
     #[cold]
     pub(crate) fn wake_thread(&self) {
         self.watch.wake_up(Sleeper::Thread);
+        // Before the bell: the thread hushes it, then looks.
+        self.is_called.store(true, Ordering::Release);
         self.thread_bell.ring();
     }
 
