@@ -145,6 +145,8 @@ impl Shard {
             let Some(qp) = self.qps.get_mut(index) else { continue };
             qp.is_ready = false;
             let acks = std::mem::take(&mut qp.may_ack);
+            let (window, link) = (qp.window, qp.rc.path().map(|path| path.route.link));
+            batch.set_max_packets(self.turn_packets(link, window));
             let Some(fill) = self.drive_quietly(now, index, |rc, ctx| rc.fill(ctx, batch, acks)) else {
                 continue;
             };
@@ -154,6 +156,15 @@ impl Shard {
             }
         }
         None
+    }
+
+    /// Packets of a turn: as many as the link takes at once, or fewer if others are in line or wait for the same
+    /// window, which one queue pair's turn could fill each time.
+    fn turn_packets(&self, link: Option<LinkId>, window: Option<WindowId>) -> usize {
+        let caps = link.and_then(|link| self.config.links.get(usize::from(link.0)));
+        let most = caps.map_or(1, |caps| caps.max_batch_packets);
+        let is_alone = self.ready.is_empty() && window.is_none_or(|window| !self.windows.is_awaited(window));
+        if is_alone { most } else { most.min(SHARED_TURN) }
     }
 
     /// Whether nothing is to be sent or told, no doorbell rings and no acknowledgement is owed: only a packet or the time
@@ -353,6 +364,9 @@ impl Shard {
         self.qps.get(index).filter(|qp| qp.shared.qpn() == qpn).map(|_| index)
     }
 }
+
+/// Packets of a turn while others want one.
+const SHARED_TURN: usize = 16;
 
 fn event_qpn(event: &AsyncEvent) -> Option<Qpn> {
     match event {

@@ -94,6 +94,11 @@ impl Windows {
         }
     }
 
+    /// Whether queue pairs wait for it.
+    pub(crate) fn is_awaited(&self, id: WindowId) -> bool {
+        self.entries.get(id.0 as usize).is_some_and(|entry| !entry.waiting.is_empty())
+    }
+
     /// Whose turn it is, if there is room for a packet of any size.
     pub(crate) fn pop_waiting(&mut self, id: WindowId) -> Option<u32> {
         let entry = self.entries.get_mut(id.0 as usize)?;
