@@ -17,7 +17,9 @@ mod wc;
 mod wr;
 
 pub use access::AccessFlags;
-pub use attr::{AhAttr, DeviceAttr, GlobalRoute, Mtu, PortAttr, PortState, QpAttr, QpCap, QpInitAttr, RnrTimer};
+pub use attr::{
+    AhAttr, DeviceAttr, GlobalRoute, Mtu, PortAttr, PortState, QpAttr, QpCap, QpInitAttr, RnrTimer,
+};
 pub use error::{
     BindMwError, CreateCqError, CreateQpError, Errno, ModifyQpError, ObjectError, PostError, RegMrError,
 };

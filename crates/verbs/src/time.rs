@@ -76,7 +76,10 @@ mod tests {
 
     #[test]
     fn timeout_fourteen_is_67_ms_and_zero_is_for_ever() {
-        assert_eq!(AckTimeout::new(14).and_then(AckTimeout::duration), Some(Duration::from_nanos(67_108_864)));
+        assert_eq!(
+            AckTimeout::new(14).and_then(AckTimeout::duration),
+            Some(Duration::from_nanos(67_108_864))
+        );
         assert_eq!(AckTimeout::new(0).and_then(AckTimeout::duration), None);
         assert_eq!(AckTimeout::new(32), None);
     }
