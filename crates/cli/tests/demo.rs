@@ -76,7 +76,7 @@ fn json_has_the_steps_their_packets_and_the_figures() {
         assert!(!step["verified"].as_array().unwrap().is_empty(), "{step}");
     }
     let rows = report["figures"]["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), 10);
+    assert_eq!(rows.len(), 11);
     for row in rows {
         assert!(row["rdma"].as_f64().unwrap() > 0.0 && row["kernel_tcp"].as_f64().unwrap() > 0.0, "{row}");
     }

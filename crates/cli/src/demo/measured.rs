@@ -49,7 +49,7 @@ pub(super) fn all(
 pub(super) const ROUNDS: u32 = 5;
 
 /// What is compared stands side by side.
-const KINDS: [Kind; 11] = [
+const KINDS: [Kind; 13] = [
     Kind::SendLatency,
     Kind::TcpSpinLatency,
     Kind::WriteLatency,
@@ -61,4 +61,6 @@ const KINDS: [Kind; 11] = [
     Kind::SendBandwidth,
     Kind::WriteRate,
     Kind::TcpRate,
+    Kind::WriteBatchRate,
+    Kind::TcpBatchRate,
 ];

@@ -40,10 +40,14 @@ pub enum Kind {
     SendBandwidth,
     /// A TCP stream, written and read in pieces of 128 KiB.
     TcpBandwidth,
-    /// WRITEs of 8 bytes, posted 64 at a time.
+    /// WRITEs of 8 bytes, posted one by one.
     WriteRate,
+    /// WRITEs of 8 bytes, 64 posted at a time.
+    WriteBatchRate,
     /// 8 bytes over TCP, one system call each.
     TcpRate,
+    /// 8 bytes over TCP, 64 times in each system call.
+    TcpBatchRate,
     /// 8 bytes over connected UDP sockets, both sides spin.
     UdpSpinLatency,
     /// Packets as those of WRITEs over plain UDP sockets: GSO, GRO, ICRC, one copy.
@@ -86,6 +90,9 @@ impl Outcome {
     }
 }
 
+/// Small messages that go together, where they do.
+const BATCH: usize = 64;
+
 /// Leads a measurement. The other side is ready.
 ///
 /// # Errors
@@ -102,8 +109,10 @@ pub fn lead(rig: &mut Rig, order: Order) -> Result<Outcome, Failure> {
         Kind::ReadBandwidth => bandwidth::read(rig, slice),
         Kind::SendBandwidth => bandwidth::send(rig, slice),
         Kind::TcpBandwidth => tcp::lead_stream(rig, slice),
-        Kind::WriteRate => rate::write(rig, slice),
-        Kind::TcpRate => tcp::lead_rate(rig, slice),
+        Kind::WriteRate => rate::write(rig, slice, false),
+        Kind::WriteBatchRate => rate::write(rig, slice, true),
+        Kind::TcpRate => tcp::lead_rate(rig, slice, 1),
+        Kind::TcpBatchRate => tcp::lead_rate(rig, slice, BATCH),
         Kind::UdpSpinLatency => pingpong::lead(&mut udp::PingPong::new(rig), slice),
         Kind::UdpBandwidth => udp::lead_stream(rig, slice),
     }
@@ -138,10 +147,11 @@ impl<'a> Follower<'a> {
             Kind::WriteLatency => pingpong::follow(&mut latency::Write::new(rig)),
             Kind::TcpSpinLatency => pingpong::follow(&mut tcp::PingPong::spinning(rig)?),
             Kind::TcpBlockingLatency => pingpong::follow(&mut tcp::PingPong::blocking(rig)?),
-            Kind::WriteBandwidth | Kind::ReadBandwidth | Kind::WriteRate => Ok(()),
+            Kind::WriteBandwidth | Kind::ReadBandwidth | Kind::WriteRate | Kind::WriteBatchRate => Ok(()),
             Kind::SendBandwidth => bandwidth::receive(rig),
             Kind::TcpBandwidth => tcp::follow_stream(rig),
-            Kind::TcpRate => tcp::follow_rate(rig),
+            Kind::TcpRate => tcp::follow_rate(rig, 1),
+            Kind::TcpBatchRate => tcp::follow_rate(rig, BATCH),
             Kind::UdpSpinLatency => pingpong::follow(&mut udp::PingPong::new(rig)),
             Kind::UdpBandwidth => udp::follow_stream(rig),
         }
@@ -152,7 +162,9 @@ impl<'a> Follower<'a> {
 impl Kind {
     fn result_at(self) -> Option<Role> {
         match self {
-            Self::WriteBandwidth | Self::SendBandwidth => Some(Role::Follower),
+            Self::WriteBandwidth | Self::SendBandwidth | Self::WriteRate | Self::WriteBatchRate => {
+                Some(Role::Follower)
+            }
             Self::ReadBandwidth => Some(Role::Leader),
             Self::SendLatency
             | Self::WriteLatency
@@ -160,8 +172,8 @@ impl Kind {
             | Self::TcpSpinLatency
             | Self::TcpBlockingLatency
             | Self::TcpBandwidth
-            | Self::WriteRate
             | Self::TcpRate
+            | Self::TcpBatchRate
             | Self::UdpSpinLatency
             | Self::UdpBandwidth => None,
         }
@@ -174,6 +186,11 @@ impl Rig {
     /// # Errors
     /// The memory is gone.
     pub fn check(&self, order: Order) -> Result<Option<Difference>, Failure> {
-        if order.kind.result_at() == Some(self.role()) { self.compare(order.seed) } else { Ok(None) }
+        match (order.kind.result_at(), order.kind) {
+            (Some(role), _) if role != self.role() => Ok(None),
+            (Some(_), Kind::WriteRate | Kind::WriteBatchRate) => rate::check(self),
+            (Some(_), _) => self.compare(order.seed),
+            (None, _) => Ok(None),
+        }
     }
 }

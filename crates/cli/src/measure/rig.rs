@@ -89,6 +89,7 @@ impl Rig {
     pub fn prepare(&mut self, order: Order) -> Result<(), Failure> {
         match order.kind {
             Kind::WriteLatency => self.mr.store(MAILBOX, 0)?,
+            Kind::WriteRate | Kind::WriteBatchRate => self.mr.store(RATE_TARGET, 0)?,
             Kind::WriteBandwidth | Kind::SendBandwidth | Kind::ReadBandwidth => {
                 let is_source = order.kind.result_at() != Some(self.role);
                 let seed = if is_source { order.seed } else { 0 };
@@ -99,8 +100,8 @@ impl Rig {
             | Kind::TcpSpinLatency
             | Kind::TcpBlockingLatency
             | Kind::TcpBandwidth
-            | Kind::WriteRate
             | Kind::TcpRate
+            | Kind::TcpBatchRate
             | Kind::UdpSpinLatency
             | Kind::UdpBandwidth => {}
         }

@@ -64,14 +64,15 @@ pub(super) fn follow_stream(rig: &Rig) -> Result<(), Failure> {
     follow_pieces(rig, CHUNK)
 }
 
-/// Writes messages of eight bytes, each by a system call.
-pub(super) fn lead_rate(rig: &Rig, slice_ns: u64) -> Result<Outcome, Failure> {
-    lead_pieces(rig, slice_ns, 8)
+/// Writes messages of eight bytes, `per_call` by a system call.
+pub(super) fn lead_rate(rig: &Rig, slice_ns: u64, per_call: usize) -> Result<Outcome, Failure> {
+    let calls = lead_pieces(rig, slice_ns, 8 * per_call)?;
+    Ok(Outcome { messages: calls.messages * per_call as u64, ..calls })
 }
 
 /// Reads them, as many at a time as there are.
-pub(super) fn follow_rate(rig: &Rig) -> Result<(), Failure> {
-    follow_pieces(rig, 8)
+pub(super) fn follow_rate(rig: &Rig, per_call: usize) -> Result<(), Failure> {
+    follow_pieces(rig, 8 * per_call)
 }
 
 fn lead_pieces(rig: &Rig, slice_ns: u64, piece_len: usize) -> Result<Outcome, Failure> {
