@@ -303,3 +303,35 @@ static COMPARISONS: [Comparison; 8] = [
         bound: Bound::None,
     },
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::Outcome;
+
+    fn sample(kind: Kind, round: u32, half_trip_us: f64) -> Sample {
+        let outcome = Outcome { half_trip_us: Some(half_trip_us), ..Outcome::default() };
+        Sample { kind, round, outcome, cpu_ns: 0 }
+    }
+
+    #[test]
+    fn the_median_of_the_rounds_ratios_is_judged() {
+        // Ratios 1.4, 1.6, 1.2: neighbours, though the machine has become three times slower in between.
+        let rounds = [(1.4, 1.0), (3.2, 2.0), (3.6, 3.0)];
+        let mut samples = Samples::default();
+        for (round, (ours, reference)) in (0..).zip(rounds) {
+            samples.0.push(sample(Kind::SendLatency, round, ours));
+            samples.0.push(sample(Kind::UdpSpinLatency, round, reference));
+        }
+        let judged = COMPARISONS[0].judge(&samples);
+        assert!((judged.ratio.median - 1.4).abs() < 1e-9 && judged.is_good());
+        let text = judged.text(true);
+        assert!(text.contains("must be ≤ 1.5  PASS") && text.contains("[1.200 … 1.600]"), "{text}");
+        samples.0[0].outcome.half_trip_us = Some(1.6);
+        let judged = COMPARISONS[0].judge(&samples);
+        assert!(
+            !judged.is_good() && judged.text(true).contains("FAIL") && !judged.text(false).contains("FAIL")
+        );
+        assert!(!COMPARISONS[0].judge(&Samples::default()).is_good(), "nothing measured is not good");
+    }
+}
