@@ -161,10 +161,9 @@ fn values_that_are_not_possible_are_named() {
     for &(from, to, mask, field, value, change) in cases {
         let mut attr = bench.attr(to);
         change(&mut attr);
-        match bench.refused(from, &attr, mask) {
-            ModifyQpError::Value { field: f, value: v, .. } => assert_eq!((f, v), (field, value)),
-            other => panic!("{field} = {value}: {other:?}"),
-        }
+        let error = bench.refused(from, &attr, mask);
+        let ModifyQpError::Value { field: f, value: v, .. } = error else { panic!("{field}: {error:?}") };
+        assert_eq!((f, v), (field, value));
     }
 }
 
