@@ -14,6 +14,9 @@ use std::path::{Path, PathBuf};
 /// RFCs that have no numbered sections: naming them is naming the place.
 const WITHOUT_SECTIONS: [&str; 1] = ["768"];
 
+/// Kernel files besides those of rxe and siw whose names begin like that.
+const KERNEL_FILES: [&str; 5] = ["rxe", "siw", "core/verbs", "ib_verbs", "ib_user_ioctl_verbs"];
+
 /// A reference to a text, found in a comment.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Citation {
@@ -203,7 +206,7 @@ fn rfc(word: &str, number: &str, place: &str, detail: &str) -> Option<Citation> 
 
 fn is_kernel_file(word: &str) -> bool {
     let module = word.strip_suffix(".c").or_else(|| word.strip_suffix(".h"));
-    module.is_some_and(|m| m.starts_with("rxe_") || m.starts_with("siw_") || matches!(m, "rxe" | "siw"))
+    module.is_some_and(|m| m.starts_with("rxe_") || m.starts_with("siw_") || KERNEL_FILES.contains(&m))
 }
 
 fn kernel(file: &str, place: &str, second: &str) -> Citation {
@@ -263,6 +266,7 @@ mod tests {
         );
         assert_eq!(good("// As `rxe_resp.c check_psn()`, RC branch."), ["rxe_resp.c check_psn()"]);
         assert_eq!(good("// as rxe_hdr.h BTH_PSN_MASK"), ["rxe_hdr.h BTH_PSN_MASK"]);
+        assert_eq!(good("// `core/verbs.c ib_modify_qp_is_ok()`"), ["core/verbs.c ib_modify_qp_is_ok()"]);
         assert_eq!(good("// as rxe_hdr.h `struct rxe_bth`"), ["rxe_hdr.h struct rxe_bth"]);
     }
 
