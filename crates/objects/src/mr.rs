@@ -238,8 +238,8 @@ const SUPPORTED: AccessFlags = AccessFlags::LOCAL_WRITE
     .union(AccessFlags::ZERO_BASED)
     .union(AccessFlags::HUGETLB);
 
-/// Rights that a device may ignore, known or not: `IB_UVERBS_ACCESS_OPTIONAL_RANGE` of the kernel's
-/// `ib_user_ioctl_verbs.h`.
+/// Rights that a device may ignore, known or not. As the kernel's `ib_user_ioctl_verbs.h
+/// IB_UVERBS_ACCESS_OPTIONAL_RANGE`.
 pub(crate) const OPTIONAL: u32 = ((1 << 30) - 1) & !((1 << 20) - 1);
 
 #[cfg(test)]

@@ -1,11 +1,8 @@
 //! What is checked when work is posted, before it takes a place in a queue.
 
-use userdma_verbs::{PostError, QpCap, QpState, RecvWr, SendFlags, SendOp, SendWr};
+use userdma_verbs::{DeviceAttr, PostError, QpCap, QpState, RecvWr, SendFlags, SendOp, SendWr};
 
 use crate::sgl_len;
-
-/// Longest message, bytes.
-const MAX_MESSAGE: u32 = 1 << 31;
 
 /// Checks a send against the queue's sizes; the message's length. As the kernel's `rxe_verbs.c validate_send_wr()`.
 pub(crate) fn check_send(wr: &SendWr<'_>, cap: &QpCap) -> Result<u32, PostError> {
@@ -17,7 +14,7 @@ pub(crate) fn check_send(wr: &SendWr<'_>, cap: &QpCap) -> Result<u32, PostError>
     }
     let len = if is_inline { wr.inline.len() as u64 } else { sgl_len(wr.sgl) };
     let message =
-        u32::try_from(len).ok().filter(|&len| len <= MAX_MESSAGE).ok_or(PostError::TooLong { len })?;
+        u32::try_from(len).ok().filter(|&len| len <= DeviceAttr::LIMITS.max_msg_sz).ok_or(PostError::TooLong { len })?;
     check_operation(wr, message)?;
     Ok(message)
 }
