@@ -88,6 +88,9 @@ impl Shard {
     }
 
     /// Registers memory; addresses in work requests count from `iova`.
+    ///
+    /// # Errors
+    /// As [`MrTable::register`](userdma_objects::MrTable::register); `NoPd`.
     pub fn reg_mr(
         &mut self,
         pd: PdId,
@@ -110,12 +113,18 @@ impl Shard {
     }
 
     /// A new type 2 memory window, unbound.
+    ///
+    /// # Errors
+    /// `TooMany`, `NoPd`.
     pub fn alloc_mw(&mut self, pd: PdId) -> Result<RKey, BindMwError> {
         self.pds.acquire(pd).map_err(|_| BindMwError::NoPd)?;
         self.mrs.alloc_mw(pd).inspect_err(|_| self.pds.release(pd))
     }
 
     /// Ends a memory window, bound or not, named by its current key.
+    ///
+    /// # Errors
+    /// `NoObject` if the key is not that of a window.
     pub fn dealloc_mw(&mut self, rkey: RKey) -> Result<(), ObjectError> {
         let pd = self.mrs.dealloc_mw(rkey)?;
         self.pds.release(pd);
@@ -123,6 +132,9 @@ impl Shard {
     }
 
     /// Makes a completion queue of at least `cqe` entries.
+    ///
+    /// # Errors
+    /// `Size` if `cqe` is 0 or above the device's limit, `TooMany`.
     pub fn create_cq(
         &mut self,
         cqe: u32,
@@ -159,6 +171,9 @@ impl Shard {
     }
 
     /// Checks and resolves an address vector.
+    ///
+    /// # Errors
+    /// Which field is wrong, with its value; `NoPd`.
     pub fn create_ah(&mut self, pd: PdId, attr: &AhAttr) -> Result<AhId, CreateAhError> {
         let route = self.resolve(attr, attr.grh.flow_label)?;
         self.pds.acquire(pd).map_err(|_| CreateAhError::NoPd)?;
@@ -166,6 +181,9 @@ impl Shard {
     }
 
     /// Ends an address vector.
+    ///
+    /// # Errors
+    /// `NoObject`.
     pub fn destroy_ah(&mut self, ah: AhId) -> Result<(), ObjectError> {
         let entry = self.ahs.try_remove(ah.0 as usize).ok_or(ObjectError::NoObject("address vector"))?;
         self.pds.release(entry.pd);
@@ -173,6 +191,9 @@ impl Shard {
     }
 
     /// Makes a queue pair in RESET.
+    ///
+    /// # Errors
+    /// `Cap` names a size above the device's limit; `Type`, `NoObject`, `TooMany`. Nothing was made.
     pub fn create_qp(
         &mut self,
         pd: PdId,
@@ -210,12 +231,18 @@ impl Shard {
     }
 
     /// The attributes of a queue pair.
+    ///
+    /// # Errors
+    /// `NoObject`.
     pub fn query_qp(&self, qpn: Qpn) -> Result<QpAttr, ObjectError> {
         let qp = self.index_of(qpn).and_then(|index| self.qps.get(index)).ok_or(NO_QP)?;
         Ok(QpAttr { cap: qp.shared.cap(), ..qp.rc.attr() })
     }
 
     /// Ends a queue pair. What is posted is forgotten without completions; windows bound through it are unbound.
+    ///
+    /// # Errors
+    /// `NoObject`.
     pub fn destroy_qp(&mut self, now: Time, qpn: Qpn) -> Result<(), ObjectError> {
         let index = self.index_of(qpn).ok_or(NO_QP)?;
         self.drive(now, index, |rc, ctx| {

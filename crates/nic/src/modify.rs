@@ -30,6 +30,9 @@ impl From<BadValue> for ModifyQpError {
 
 impl Shard {
     /// Sets attributes and changes the state. Either all of it happens or nothing.
+    ///
+    /// # Errors
+    /// Which attribute or transition is wrong, with its value; `NoQp`.
     pub fn modify_qp(&mut self, now: Time, qpn: Qpn, attr: &QpAttr, mask: M) -> Result<(), ModifyQpError> {
         let index = self.index_of(qpn).ok_or(ModifyQpError::NoQp)?;
         let Some(qp) = self.qps.get(index) else { return Err(ModifyQpError::NoQp) };
@@ -186,8 +189,8 @@ fn check(
     if ok { Ok(()) } else { Err(BadValue::Field { field, value: value.into(), allowed }) }
 }
 
-/// A flow label of 20 bits that both sides of a connection get alike, as the kernel's rxe does it for connections
-/// that are made by hand.
+/// A flow label of 20 bits that both sides of a connection get alike. As the kernel's `ib_verbs.h
+/// rdma_calc_flow_label()`.
 fn flow_label(local: Qpn, remote: Qpn) -> u32 {
     let mut v = u64::from(local.get()) * u64::from(remote.get());
     v ^= v >> 20;
