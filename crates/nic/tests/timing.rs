@@ -178,9 +178,10 @@ fn two_senders_to_one_socket_share_its_window() {
     bench.pair.net.set_filter(move |transit| {
         let packet = transit.packet().unwrap();
         let mut count = count.lock().unwrap();
-        match packet.info().op {
-            Operation::Write => count.0 += packet.payload().len() as u64,
-            _ => count.0 = 0,
+        if packet.info().op == Operation::Write {
+            count.0 += packet.payload().len() as u64;
+        } else {
+            count.0 = 0;
         }
         count.1 = count.1.max(count.0);
         Fate::Deliver
