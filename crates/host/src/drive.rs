@@ -29,6 +29,15 @@ pub(crate) struct Core {
     glances: u32,
 }
 
+/// What a drive got from the links.
+#[derive(Clone, Copy, Debug)]
+struct Received {
+    /// Nothing more is there.
+    all: bool,
+    /// Something came.
+    any: bool,
+}
+
 /// What a glance at the socket found.
 enum Glance {
     /// There is more to do than to look for packets.
@@ -74,7 +83,7 @@ impl Core {
         match role {
             Role::Poll(_) => match self.glance(shared) {
                 Glance::Nothing => {}
-                Glance::Received(now) => self.finish(now, shared, role, true),
+                Glance::Received(now) => self.finish(now, shared, role, Received { all: true, any: true }),
                 Glance::Busy => self.drive(shared, role),
             },
             Role::Post | Role::Thread | Role::Waiter(_) | Role::Control => self.drive(shared, role),
@@ -117,31 +126,31 @@ impl Core {
         if !matches!(role, Role::Post) {
             shared.polls.forget_posts();
         }
-        let received_all = match role {
-            Role::Post => true,
+        let received = match role {
+            Role::Post => Received { all: true, any: false },
             Role::Poll(_) => self.receive(now, QUIET_POLLS, || shared.polls.add_packets()),
             Role::Thread | Role::Waiter(_) | Role::Control => self.receive(now, 0, || ()),
         };
-        self.finish(now, shared, role, received_all);
+        self.finish(now, shared, role, received);
     }
 
     /// What follows once packets were received: answers leave, whoever waits is told.
-    fn finish(&mut self, now: Time, shared: &Shared, role: Role<'_>, received_all: bool) {
-        let sent = self.transmit(now, role);
+    fn finish(&mut self, now: Time, shared: &Shared, role: Role<'_>, received: Received) {
+        let sent = self.transmit(now, role, received.any);
         self.tell(shared, role);
         let due = match sent {
-            Sent::All if received_all => FOREVER,
+            Sent::All if received.all => FOREVER,
             Sent::All | Sent::Some => NOW,
             Sent::Blocked => now.plus_nanos(BLOCKED_NS).nanos(),
         };
         self.publish(shared, due);
     }
 
-    /// Receives at most one batch from each link; whether nothing more is there. A link that has long been quiet is
-    /// looked at only every sixteenth time, unless `patience` is 0.
-    fn receive(&mut self, now: Time, patience: u32, something_came: impl Fn()) -> bool {
+    /// Receives at most one batch from each link. A link that has long been quiet is looked at only every sixteenth time,
+    /// unless `patience` is 0.
+    fn receive(&mut self, now: Time, patience: u32, something_came: impl Fn()) -> Received {
         let Self { shard, links, quiet, .. } = self;
-        let mut all = true;
+        let mut received = Received { all: true, any: false };
         // With one link there is nothing to save.
         let patience = if links.len() > 1 { patience } else { 0 };
         for (link, quiet) in links.iter_mut().zip(quiet) {
@@ -152,21 +161,23 @@ impl Core {
             let report = link.recv(now, &mut |frame| shard.handle_frame(now, frame));
             if report.messages > 0 {
                 *quiet = 0;
+                received.any = true;
                 something_came();
             } else {
                 *quiet = quiet.wrapping_add(1).max(1);
             }
-            all &= !report.more;
+            received.all &= !report.more;
         }
-        all
+        received
     }
 
-    fn transmit(&mut self, now: Time, role: Role<'_>) -> Sent {
+    fn transmit(&mut self, now: Time, role: Role<'_>, something_came: bool) -> Sent {
         let (batches, acks) = match role {
             // An acknowledgement goes after the data that was posted.
             Role::Post => (POST_BATCHES, true),
-            // A caller that gets completions is about to answer them: the acknowledgement goes with the answer.
-            Role::Poll(cq) => (DRIVE_BATCHES, cq.is_empty()),
+            // A caller that has got something, in its queue or in its memory, is about to answer it: the acknowledgement goes
+            // with the answer, or with the next poll that finds nothing, or when its time has come.
+            Role::Poll(cq) => (DRIVE_BATCHES, !something_came && cq.is_empty()),
             Role::Waiter(channel) => (DRIVE_BATCHES, channel.is_empty()),
             Role::Thread | Role::Control => (DRIVE_BATCHES, true),
         };

@@ -57,6 +57,8 @@ impl Lease {
     const SPIN_NS: u64 = 4_000;
     /// The shortest period but 0.
     pub(crate) const MIN_NS: u64 = 1_000;
+    /// Polls between two wake-ups by packets that show a program which polls all the time.
+    pub(crate) const MANY_POLLS: u64 = 16;
     /// How long the thread stays away at first from a program that waits for events.
     pub(crate) const EVENT_MIN_NS: u64 = 200_000;
     /// And at last.
@@ -99,7 +101,8 @@ impl Lease {
                 }
             }
             (false, true) if self.period_ns == 0 => {
-                if !is_packet_waiting() {
+                // The packet that woke the thread is always waiting: many polls tell a program that drives.
+                if polls >= Self::MANY_POLLS || !is_packet_waiting() {
                     self.grow();
                 }
             }
@@ -178,7 +181,7 @@ mod tests {
             }
         }
         assert_eq!(periods, [50_000, 25_000, 12_500, 6_250, 3_125, 1_562]);
-        assert_eq!(look(&mut lease, 100, true), Duty::Serve, "from now on the thread is always there");
+        assert_eq!(look(&mut lease, 21, true), Duty::Serve, "from now on the thread is always there");
     }
 
     #[test]
@@ -186,6 +189,13 @@ mod tests {
         let mut lease = Lease::new();
         let periods = [1, 2, 3, 4].map(|polls| look(&mut lease, polls, true));
         assert_eq!(periods, [50_000, 25_000, 12_500, 6_250].map(Duty::Away));
+    }
+
+    #[test]
+    fn many_polls_bring_the_lease_back_though_the_packet_that_woke_the_thread_waits() {
+        let mut lease = Lease { period_ns: 0, ..Lease::new() };
+        assert_eq!(look(&mut lease, 1, true), Duty::Serve, "a program that polls its memory");
+        assert_eq!(look(&mut lease, 1 + Lease::MANY_POLLS, true), Duty::Away(Lease::MIN_NS));
     }
 
     #[test]
