@@ -1,5 +1,7 @@
 //! Long transfers over a network that loses packets: what they cost in resends and waiting. Virtual time, fixed seeds.
 
+#![allow(clippy::expect_used, reason = "a test")]
+
 use std::time::Duration;
 
 use userdma_sim::{ConnectOptions, Faults, Pair, PairOptions};
