@@ -91,23 +91,15 @@ impl World {
     /// Whether the first error of a flow is one that its connection can have. No network here is so bad that eight
     /// resends do not get through: a connection without a mistake that gives up is stuck.
     fn judge_error(&self, index: usize, number: usize, status: WcStatus) -> Result<(), String> {
-        let lossy = self.plan.is_lossy();
         let flow = &self.flows[index];
         let mine = flow.mistaken();
-        let allowed = match (mine, status) {
-            (None, _) if self.flows[index ^ 1].mistaken().is_none() => false,
-            (Some(mistaken), _) if mistaken == number && flow.sends[mistaken].status() == Some(status) => {
-                true
-            }
-            // The refusal was lost, and the peer is silent since.
-            (_, WcStatus::RetryExcErr) if lossy => true,
-            // The peer's queue pair, or ours, is in error for a mistake of the other direction.
-            (None, WcStatus::WrFlushErr | WcStatus::RetryExcErr) => true,
-            // The refusal overtook an answer to an earlier request.
-            (Some(_), WcStatus::WrFlushErr) => lossy,
-            _ => false,
-        };
-        if allowed {
+        let has_mistake = mine.is_some() || self.flows[index ^ 1].mistaken().is_some();
+        let is_mine = mine == Some(number) && flow.sends[number].status() == Some(status);
+        // The peer's queue pair, or ours, is in error for a mistake of the other direction; or a refusal was lost and
+        // the peer is silent since, or overtook an answer to an earlier request.
+        let is_consequence = matches!(status, WcStatus::WrFlushErr | WcStatus::RetryExcErr)
+            && (mine.is_none() || self.plan.is_lossy());
+        if has_mistake && (is_mine || is_consequence) {
             Ok(())
         } else {
             Err(format!("{status:?} is not how this connection can fail (mistake at {mine:?})"))
@@ -296,15 +288,18 @@ fn check_recv_wc(send: &Send, wc: &Wc) -> Result<(), String> {
 }
 
 fn judge_recv_error(send: &Send, wc: &Wc, failed: bool) -> Result<(), String> {
-    let allowed = match (send.mistake, wc.status) {
-        _ if !failed => false,
-        (_, WcStatus::WrFlushErr) => true,
-        (Some(Mistake::TooLong), WcStatus::LocLenErr) => true,
-        (Some(Mistake::RecvKey), WcStatus::LocProtErr) => true,
-        (Some(Mistake::InvalidateRegion), WcStatus::RemInvReqErr) => true,
-        _ => false,
-    };
-    if allowed { Ok(()) } else { Err(format!("{:?} though the mistake is {:?}", wc.status, send.mistake)) }
+    let is_possible = matches!(
+        (send.mistake, wc.status),
+        (_, WcStatus::WrFlushErr)
+            | (Some(Mistake::TooLong), WcStatus::LocLenErr)
+            | (Some(Mistake::RecvKey), WcStatus::LocProtErr)
+            | (Some(Mistake::InvalidateRegion), WcStatus::RemInvReqErr)
+    );
+    if failed && is_possible {
+        Ok(())
+    } else {
+        Err(format!("{:?} though the mistake is {:?}", wc.status, send.mistake))
+    }
 }
 
 /// Writes that a READ may see though they were posted after it, or though nobody knows whether they were executed.

@@ -133,10 +133,8 @@ impl World {
     /// A WRITE or READ on the target's data, through the region's key or the window's.
     fn draw_access(&mut self, flow: usize, access: Access) {
         let window = &self.flows[flow].target.window;
-        let range = match (window.mode, window.bound) {
-            (WindowMode::Use, Some((at, len))) if self.rng.random_bool(0.5) => Some((at, len, window.rkey)),
-            _ => None,
-        };
+        let usable = window.bound.filter(|_| window.mode == WindowMode::Use && self.rng.random_bool(0.5));
+        let range = usable.map(|(at, len)| (at, len, window.rkey));
         let region = self.flows[flow].target.memory.keys.rkey;
         let (start, room, rkey) = range.unwrap_or((GAP, DATA - 2 * GAP, region));
         let len = self.draw_len(room);
