@@ -41,7 +41,7 @@ fn misplaced(offset: u64, len: u64, region_len: u64) -> String {
 pub struct Region {
     raw: Raw,
     /// Keeps memory that we own alive as long as anybody may reach it.
-    owner: Option<Arc<Buffer>>,
+    _owner: Option<Arc<Buffer>>,
 }
 
 impl Region {
@@ -54,12 +54,12 @@ impl Region {
     pub unsafe fn from_raw(base: *mut u8, len: usize) -> Self {
         fault::install_once();
         // SAFETY: the caller's promise.
-        Self { raw: unsafe { Raw::new(base.expose_provenance(), len) }, owner: None }
+        Self { raw: unsafe { Raw::new(base.expose_provenance(), len) }, _owner: None }
     }
 
     /// The region that covers a buffer of ours, and keeps it alive.
     pub fn from_buffer(buffer: &Arc<Buffer>) -> Self {
-        Self { raw: buffer.raw(), owner: Some(Arc::clone(buffer)) }
+        Self { raw: buffer.raw(), _owner: Some(Arc::clone(buffer)) }
     }
 
     /// First address.
@@ -75,11 +75,6 @@ impl Region {
     /// Whether it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.raw.len() == 0
-    }
-
-    /// The buffer of ours that it covers, if it does.
-    pub fn owner(&self) -> Option<&Arc<Buffer>> {
-        self.owner.as_ref()
     }
 
     /// Proves that each page can be read, and written if `write`; on failure, the first address that cannot.
