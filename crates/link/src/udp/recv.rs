@@ -29,16 +29,18 @@ pub struct RecvReport {
 pub(super) struct Receiver {
     socket: OwnedFd,
     arrays: RecvArrays,
-    /// Messages to ask for next: doubled while all that was asked for comes, one after a lull. Asking for what
-    /// is not there costs time, which a lone packet has to wait for.
+    /// Messages to ask for next: doubled while all that was asked for comes, one after a lull and for the first few.
+    /// Asking for what is not there costs time, which a lone packet has to wait for.
     ask: usize,
+    /// Messages since the last lull.
+    row: usize,
     link: LinkId,
     local: (IpAddr, u16),
 }
 
 impl Receiver {
     pub(super) fn new(socket: OwnedFd, link: LinkId, local: (IpAddr, u16), config: &UdpConfig) -> Self {
-        Self { socket, arrays: RecvArrays::new(config.recv_messages), ask: 1, link, local }
+        Self { socket, arrays: RecvArrays::new(config.recv_messages), ask: 1, row: 0, link, local }
     }
 
     pub(super) fn socket(&self) -> &OwnedFd {
@@ -54,13 +56,14 @@ impl Receiver {
                 let nothing = error.kind() == io::ErrorKind::WouldBlock;
                 report.errors += usize::from(!nothing);
                 report.more = !nothing;
-                self.ask = 1;
+                (self.ask, self.row) = (1, 0);
                 return;
             }
         };
         report.messages += came;
         report.more = came == self.ask;
-        self.ask = if report.more { (self.ask * 2).min(self.arrays.capacity()) } else { 1 };
+        self.row = if report.more { self.row.saturating_add(came) } else { 0 };
+        self.ask = if self.row < LONE { 1 } else { (self.ask * 2).min(self.arrays.capacity()) };
         for message in self.arrays.messages(came) {
             match self.meta(&message) {
                 Some((meta, segment)) => {
@@ -103,6 +106,9 @@ impl Receiver {
         Some((meta, segment))
     }
 }
+
+/// Messages in a row that may each have come alone.
+const LONE: usize = 3;
 
 /// A control message's value that is a number.
 fn number(value: &[u8]) -> Option<i32> {
