@@ -11,6 +11,7 @@
 
 mod completer;
 mod credits;
+mod data;
 mod requester;
 mod respond;
 mod responder;

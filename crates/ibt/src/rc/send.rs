@@ -2,8 +2,9 @@
 
 use userdma_objects::{SgCursor, Wqe, gather};
 use userdma_verbs::{AtomicOp, BindMw, QpAttr, QpState, RKey, RemoteAddr, SendFlags, SendOp, WcStatus};
-use userdma_wire::{AtomicEth, Ieth, Opcode, PacketWriter, Position, Reth, packet_len};
+use userdma_wire::{AtomicEth, Opcode, PacketWriter, Reth, packet_len};
 
+use super::data::{Data, position};
 use super::requester::{Mark, Requester};
 use super::{Fill, Out, may_send, packet_cost, packets_of, payload_of};
 use crate::{Ctx, Window};
@@ -48,11 +49,13 @@ impl Requester {
                 }
                 SendOp::Read(remote) => self.send_read(ctx, out, &wqe, remote),
                 SendOp::Atomic(remote, op) => self.send_atomic(ctx, out, remote, op),
-                SendOp::Send
-                | SendOp::SendWithImm(_)
-                | SendOp::SendWithInv(_)
-                | SendOp::Write(_)
-                | SendOp::WriteWithImm(..) => self.send_data(ctx, out, &wqe),
+                SendOp::Send => self.send_data(ctx, out, &wqe, Data::Send),
+                SendOp::SendWithImm(imm) => self.send_data(ctx, out, &wqe, Data::SendWithImm(imm)),
+                SendOp::SendWithInv(rkey) => self.send_data(ctx, out, &wqe, Data::SendWithInv(rkey)),
+                SendOp::Write(remote) => self.send_data(ctx, out, &wqe, Data::Write(remote)),
+                SendOp::WriteWithImm(remote, imm) => {
+                    self.send_data(ctx, out, &wqe, Data::WriteWithImm(remote, imm))
+                }
             };
             match step {
                 Step::Sent => self.retire_local(ctx),
@@ -130,11 +133,11 @@ impl Requester {
         }
     }
 
-    fn send_data(&mut self, ctx: &mut Ctx<'_>, out: &mut Out<'_>, wqe: &Wqe) -> Step {
+    fn send_data(&mut self, ctx: &mut Ctx<'_>, out: &mut Out<'_>, wqe: &Wqe, data: Data) -> Step {
         let mark = self.mark(self.next);
         let payload_len = payload_of(wqe.len, out.mtu(), self.next_packet);
         let position = position(self.next_packet, mark.packets);
-        let opcode = data_opcode(&wqe.op, position);
+        let opcode = data.opcode(position);
         let size = packet_len(opcode, payload_len as usize);
         if !out.fits(size) {
             return Step::Batch;
@@ -146,7 +149,7 @@ impl Requester {
         bth.set_solicited(is_last && wqe.flags.contains(SendFlags::SOLICITED));
         let (pseudo, offset) = (out.path.pseudo, self.next_packet * out.mtu());
         let Some((index, bytes)) = out.push(size) else { return Step::Batch };
-        let writer = with_operands(PacketWriter::new(bytes, &bth), &wqe.op, wqe.len, position);
+        let writer = data.headers(PacketWriter::new(bytes, &bth), wqe.len, position);
         let payload = writer.payload(payload_len as usize);
         let copied = match self.ring.get(self.next) {
             Some(e) if wqe.flags.contains(SendFlags::INLINE) => copy_inline(e.inline, offset, payload),
@@ -286,96 +289,4 @@ fn invalidate(ctx: &mut Ctx<'_>, rkey: RKey) -> Result<(), WcStatus> {
 
 fn bind_window(ctx: &mut Ctx<'_>, bind: &BindMw) -> Result<(), WcStatus> {
     ctx.mrs.bind_mw(ctx.qp.pd(), ctx.qp.qpn(), bind).map_err(|_| WcStatus::MwBindErr)
-}
-
-const fn position(packet: u32, packets: u32) -> Position {
-    match (packet == 0, packet + 1 == packets) {
-        (true, true) => Position::Only,
-        (true, false) => Position::First,
-        (false, true) => Position::Last,
-        (false, false) => Position::Middle,
-    }
-}
-
-/// The opcode of a packet of a SEND or WRITE. Other operations have one packet form each and do not come here.
-const fn data_opcode(op: &SendOp, position: Position) -> Opcode {
-    use Position::{First, Last, Middle, Only};
-    match (op, position) {
-        (SendOp::Write(_) | SendOp::WriteWithImm(..), First) => Opcode::RcWriteFirst,
-        (SendOp::Write(_) | SendOp::WriteWithImm(..), Middle) => Opcode::RcWriteMiddle,
-        (SendOp::WriteWithImm(..), Last) => Opcode::RcWriteLastImm,
-        (SendOp::WriteWithImm(..), Only) => Opcode::RcWriteOnlyImm,
-        (SendOp::Write(_), Last) => Opcode::RcWriteLast,
-        (SendOp::Write(_), Only) => Opcode::RcWriteOnly,
-        (SendOp::SendWithImm(_), Last) => Opcode::RcSendLastImm,
-        (SendOp::SendWithImm(_), Only) => Opcode::RcSendOnlyImm,
-        (SendOp::SendWithInv(_), Last) => Opcode::RcSendLastInv,
-        (SendOp::SendWithInv(_), Only) => Opcode::RcSendOnlyInv,
-        (
-            SendOp::Send
-            | SendOp::SendWithImm(_)
-            | SendOp::SendWithInv(_)
-            | SendOp::Read(_)
-            | SendOp::Atomic(..)
-            | SendOp::LocalInv(_)
-            | SendOp::BindMw(_),
-            First,
-        ) => Opcode::RcSendFirst,
-        (
-            SendOp::Send
-            | SendOp::SendWithImm(_)
-            | SendOp::SendWithInv(_)
-            | SendOp::Read(_)
-            | SendOp::Atomic(..)
-            | SendOp::LocalInv(_)
-            | SendOp::BindMw(_),
-            Middle,
-        ) => Opcode::RcSendMiddle,
-        (
-            SendOp::Send | SendOp::Read(_) | SendOp::Atomic(..) | SendOp::LocalInv(_) | SendOp::BindMw(_),
-            Last,
-        ) => Opcode::RcSendLast,
-        (
-            SendOp::Send | SendOp::Read(_) | SendOp::Atomic(..) | SendOp::LocalInv(_) | SendOp::BindMw(_),
-            Only,
-        ) => Opcode::RcSendOnly,
-    }
-}
-
-/// Writes the extension headers of a SEND or WRITE packet.
-fn with_operands<'a>(
-    writer: PacketWriter<'a>,
-    op: &SendOp,
-    len: u32,
-    position: Position,
-) -> PacketWriter<'a> {
-    let starts = matches!(position, Position::First | Position::Only);
-    let ends = matches!(position, Position::Last | Position::Only);
-    let writer = match op {
-        SendOp::Write(remote) | SendOp::WriteWithImm(remote, _) if starts => {
-            writer.reth(&Reth::new(remote.addr, remote.rkey, len))
-        }
-        SendOp::Send
-        | SendOp::SendWithImm(_)
-        | SendOp::SendWithInv(_)
-        | SendOp::Write(_)
-        | SendOp::WriteWithImm(..)
-        | SendOp::Read(_)
-        | SendOp::Atomic(..)
-        | SendOp::LocalInv(_)
-        | SendOp::BindMw(_) => writer,
-    };
-    match op {
-        SendOp::SendWithImm(imm) | SendOp::WriteWithImm(_, imm) if ends => writer.imm(*imm),
-        SendOp::SendWithInv(rkey) if ends => writer.ieth(&Ieth::new(*rkey)),
-        SendOp::Send
-        | SendOp::SendWithImm(_)
-        | SendOp::SendWithInv(_)
-        | SendOp::Write(_)
-        | SendOp::WriteWithImm(..)
-        | SendOp::Read(_)
-        | SendOp::Atomic(..)
-        | SendOp::LocalInv(_)
-        | SendOp::BindMw(_) => writer,
-    }
 }
