@@ -9,11 +9,11 @@
 //! Not here: which packets belong to this connection (`nic`), how many bytes may be under way to a destination
 //! ([`Window`](crate::Window)), and the sockets.
 
+mod answers;
 mod completer;
 mod credits;
 mod data;
 mod requester;
-mod respond;
 mod responder;
 mod retry;
 mod send;

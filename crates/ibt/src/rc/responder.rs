@@ -11,7 +11,7 @@ use userdma_verbs::{
 };
 use userdma_wire::{NakCode, Operation, Packet, Position};
 
-use super::respond::{Answer, ReadAnswer};
+use super::answers::{Answer, ReadAnswer};
 use super::{Rc, flushed, packets_of};
 use crate::Ctx;
 
