@@ -1,8 +1,8 @@
 //! The responder's answers: queued in the order of the requests, sent as resumable pieces.
 //!
-//! READ and atomic responses and NAKs wait in a queue; acknowledgements do not. One acknowledgement covers
-//! everything before the expected PSN, so it is enough to remember that one is owed; it leaves after the queue, together with
-//! the next request or when the device says that no reply is coming.
+//! READ and atomic responses and NAKs wait in a queue; acknowledgements do not. One acknowledgement covers everything
+//! before the expected PSN, so it is enough to remember that one is owed; it leaves after the queue, together with the
+//! next request or when the device says that no reply is coming.
 
 use userdma_verbs::{AccessFlags, Msn, Psn, QpState, RKey, RnrTimer, Time};
 use userdma_wire::{

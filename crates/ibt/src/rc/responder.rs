@@ -1,13 +1,15 @@
 //! The responder: judges the peer's requests, checks them in the order of the standard, executes them.
 //!
-//! The checks come in the sequence of the kernel's `rxe_resp.c rxe_receiver()`: PSN, sequence of opcodes, operation allowed, receive
-//! and READ resources, length, key; then the request is executed. A check that fails yields the NAK that it earns.
+//! The checks come in the sequence of the kernel's `rxe_resp.c rxe_receiver()`: PSN, sequence of opcodes, operation
+//! allowed, receive and READ resources, length, key; then the request is executed. A check that fails yields the NAK
+//! that it earns.
 
 use std::collections::VecDeque;
 
 use userdma_objects::{AccessFault, SgCursor, SglError, scatter, sgl_len};
 use userdma_verbs::{
-    AccessFlags, AsyncEvent, Msn, Psn, QpCap, QpState, RKey, Sge, Time, Wc, WcFlags, WcOpcode, WcStatus,
+    AccessFlags, AsyncEvent, DeviceAttr, Msn, Psn, QpCap, QpState, RKey, Sge, Time, Wc, WcFlags, WcOpcode,
+    WcStatus,
 };
 use userdma_wire::{NakCode, Operation, Packet, Position};
 
@@ -458,7 +460,7 @@ fn check_length(packet: &Packet<'_>, mtu: u32) -> Result<(), Refusal> {
 }
 
 /// The longest message, bytes.
-const MAX_MESSAGE: u64 = 1 << 31;
+const MAX_MESSAGE: u64 = DeviceAttr::LIMITS.max_msg_sz as u64;
 
 /// Memory that was registered and is gone. A real adapter pins its pages and never sees this.
 const NO_MEMORY: Refusal = Refusal::Nak(NakCode::RemoteOperational, WcStatus::LocProtErr);
