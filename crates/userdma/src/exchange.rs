@@ -75,6 +75,9 @@ impl<A: Exchange, B: Exchange> Exchange for (A, B) {
 
 /// Sends `ours` over a stream that both sides have, usually TCP, and receives the other's. Both sides call it with the
 /// same type.
+///
+/// # Errors
+/// Those of the stream: the other side has gone, or told less.
 pub fn exchange<T: Exchange>(stream: &mut (impl Read + Write), ours: &T) -> io::Result<T> {
     let mut bytes = vec![0; T::LEN];
     ours.encode(&mut bytes);

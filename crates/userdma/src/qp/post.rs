@@ -3,7 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use userdma_verbs::{
-    AccessFlags, AtomicOp, BindMw, PostError, RKey, RecvWr, RemoteAddr, SendFlags, SendOp, SendWr, Sge,
+    AccessFlags, AtomicOp, BindMw, DeviceAttr, PostError, RKey, RecvWr, RemoteAddr, SendFlags, SendOp,
+    SendWr, Sge,
 };
 
 use super::{Data, Inline, Inner, Qp, Rts, Sgl, Unchecked};
@@ -298,4 +299,4 @@ fn address(remote: RemoteMr) -> RemoteAddr {
 }
 
 /// Elements of a list that any queue takes.
-const MAX_SGE: usize = 32;
+const MAX_SGE: usize = DeviceAttr::LIMITS.max_sge as usize;
