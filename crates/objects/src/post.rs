@@ -13,8 +13,10 @@ pub(crate) fn check_send(wr: &SendWr<'_>, cap: &QpCap) -> Result<u32, PostError>
         check_list(wr.sgl.len(), cap.max_send_sge)?;
     }
     let len = if is_inline { wr.inline.len() as u64 } else { sgl_len(wr.sgl) };
-    let message =
-        u32::try_from(len).ok().filter(|&len| len <= DeviceAttr::LIMITS.max_msg_sz).ok_or(PostError::TooLong { len })?;
+    let message = u32::try_from(len)
+        .ok()
+        .filter(|&len| len <= DeviceAttr::LIMITS.max_msg_sz)
+        .ok_or(PostError::TooLong { len })?;
     check_operation(wr, message)?;
     Ok(message)
 }
