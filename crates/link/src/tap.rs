@@ -1,9 +1,9 @@
 //! The capture tap: what a link sends and receives, as a file that packet analysers read.
 //!
-//! A super-packet appears as the packets it stands for, each with the IPv4 identification that its ICRC was
-//! made with. The headers that the socket hides are made up again: lengths, addresses, ports, traffic class and
-//! checksums as they are, hardware addresses invented. The tap lies between link and device: injected faults are already in what it shows as received. A tap
-//! is slow (it locks, sums and copies); one that is not there costs a branch.
+//! A super-packet appears as the packets it stands for, each with the IPv4 identification that its ICRC was made with.
+//! The headers that the socket hides are made up again: lengths, addresses, ports, traffic class and checksums as they
+//! are, hardware addresses invented. The tap lies between link and device: injected faults are already in what it shows
+//! as received. A tap is slow (it locks, sums and copies); one that is not there costs a branch.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
