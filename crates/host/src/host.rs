@@ -43,7 +43,8 @@ impl Host {
     pub fn open(config: &HostConfig) -> Result<Self, OpenError> {
         fork::watch();
         userdma_mem::install_fault_handler().map_err(system("fault handler"))?;
-        let udp = UdpConfig { port: config.private_port.unwrap_or(ROCE_PORT), ..UdpConfig::default() };
+        let usual = UdpConfig::default();
+        let udp = UdpConfig { port: config.private_port.unwrap_or(usual.port), ..usual };
         let claimed = Embedded::claim(&ClaimConfig { addresses: config.addresses.clone(), udp })?;
         let mut links = claimed.links;
         links.iter_mut().for_each(|link| link.set_faults(Some(&config.faults)));
@@ -382,6 +383,3 @@ fn random() -> u64 {
 fn system(what: &'static str) -> impl Fn(std::io::Error) -> OpenError {
     move |source| OpenError::System { what, source }
 }
-
-/// The port of RoCE v2.
-const ROCE_PORT: u16 = 4791;

@@ -40,8 +40,8 @@ impl VecMr {
     ) -> Result<Result<Self, (Vec<u8>, RegMrError)>, HostError> {
         let parts = Parts::of(vec);
         let region = parts.region();
-        let iova = if access.contains(AccessFlags::ZERO_BASED) { 0 } else { region.addr() };
-        match host.reg_mr(pd, region.clone(), iova, access) {
+        // The device counts from 0 instead if the region is zero based.
+        match host.reg_mr(pd, region.clone(), region.addr(), access) {
             Ok(Ok(keys)) => Ok(Ok(Self { host: host.clone(), keys, region, parts: Some(parts) })),
             Ok(Err(error)) => {
                 drop(region);
