@@ -27,8 +27,8 @@ pub(crate) enum Visit {
 }
 
 // SAFETY: the state lets one thread at a time reach the value: the one that changed IDLE to BUSY, until it changes
-// BUSY back. The pair of acquire and release at that word makes each driver see what the one before did. So sharing a `Gated`
-// only ever moves `&mut T` between threads, for which `Send` suffices.
+// BUSY back. The pair of acquire and release at that word makes each driver see what the one before did. So sharing a
+// `Gated` only ever moves `&mut T` between threads, for which `Send` suffices.
 #[allow(unsafe_code)]
 unsafe impl<T: Send> Sync for Gated<T> {}
 

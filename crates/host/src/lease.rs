@@ -1,15 +1,16 @@
 //! The lease: how long the progress thread stays away because somebody polls.
 //!
 //! A program that polls its completion queue drives the device itself; a thread that wakes for the same packets takes
-//! half of its speed. A program that polls its memory, or computes, needs the thread. So the thread stays away for a period and
-//! looks whether the count of polls has moved. The period adapts: it halves when packets are waiting at its end though the
-//! program polls seldom, or no longer, down to 0; it doubles when polls go on and nothing waits.
+//! half of its speed. A program that polls its memory, or computes, needs the thread. So the thread stays away for a
+//! period and looks whether the count of polls has moved. The period adapts: it halves when packets are waiting at its
+//! end though the program polls seldom, or no longer, down to 0; it doubles when polls go on and nothing waits.
 //!
 //! A program that polls all the time (fast, or with packets to handle in each poll) is looked after less often still:
 //! packets that wait are its own business, and looking costs it some percent of its time.
 //!
-//! A thread that waits for events drives as well, and between two events the program is expected back soon. Looking after it
-//! costs a wake-up each time, so the thread looks more and more seldom while events keep coming, and parks when none come.
+//! A thread that waits for events drives as well, and between two events the program is expected back soon. Looking
+//! after it costs a wake-up each time, so the thread looks more and more seldom while events keep coming, and parks when
+//! none come.
 
 /// The lease's state: numbers in, a verdict out.
 #[derive(Debug)]
