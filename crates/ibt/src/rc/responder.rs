@@ -171,7 +171,11 @@ impl Rc {
             Judgement::Accept => self.execute(ctx, packet),
             Judgement::Repeat => {
                 ctx.stats.duplicate_request += 1;
-                self.resp.repeat(ctx, packet, self.attr.path_mtu.bytes());
+                if self.may_have_executed(packet) {
+                    self.resp.repeat(ctx, packet, self.attr.path_mtu.bytes());
+                } else {
+                    ctx.stats.drop_duplicate += 1;
+                }
             }
             Judgement::Nak => {
                 ctx.stats.out_of_seq_request += 1;
@@ -238,6 +242,13 @@ impl Rc {
             self.resp.owe(ctx.now);
         }
         Ok(())
+    }
+
+    /// Whether a request with an old PSN can be one that was executed before. A PSN alone proves nothing: without this
+    /// an old one would reach what the queue pair does not grant.
+    fn may_have_executed(&self, packet: &Packet<'_>) -> bool {
+        let is_read = packet.info().op == Operation::ReadRequest;
+        self.check_allowed(packet).is_ok() && !(is_read && self.attr.max_dest_rd_atomic == 0)
     }
 
     /// Whether the queue pair's access flags allow the operation. As `rxe_resp.c check_op_valid()`.

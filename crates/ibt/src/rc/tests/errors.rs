@@ -97,6 +97,18 @@ fn a_queue_pair_without_the_right_refuses_the_operation() {
 }
 
 #[test]
+fn an_old_psn_does_not_open_what_the_queue_pair_does_not_grant() {
+    let no_right = QpAttr { qp_access_flags: AccessFlags::REMOTE_WRITE, ..attributes() };
+    let no_reads = QpAttr { max_dest_rd_atomic: 0, ..attributes() };
+    for attr in [no_right, no_reads] {
+        let mut b = Side::with(&attr);
+        b.receive(&read_request(0xff_fff0, b.remote(0), 64));
+        assert!(b.sends().is_empty());
+        assert_eq!((b.rc.state(), b.stats.drop_duplicate), (QpState::Rts, 1));
+    }
+}
+
+#[test]
 fn more_reads_than_agreed_are_refused() {
     let mut b = Side::with(&QpAttr { max_dest_rd_atomic: 2, ..attributes() });
     for psn in 0..3 {
