@@ -65,11 +65,20 @@ impl Responder {
     }
 
     pub(super) fn nak(&mut self, code: NakCode) {
-        self.answer(Answer::Nak { psn: self.epsn, msn: self.msn, syndrome: Syndrome::Nak(code) });
+        self.refuse_next(Syndrome::Nak(code));
     }
 
     pub(super) fn rnr(&mut self, timer: RnrTimer) {
-        self.answer(Answer::Nak { psn: self.epsn, msn: self.msn, syndrome: Syndrome::Rnr { timer } });
+        self.refuse_next(Syndrome::Rnr { timer });
+    }
+
+    /// Refuses the packet that is expected. A refusal that still waits at the end of the queue, behind a long READ, has
+    /// nothing to say any more; and a peer that sends on all the same cannot lengthen the queue.
+    fn refuse_next(&mut self, syndrome: Syndrome) {
+        if matches!(self.answers.back(), Some(Answer::Nak { .. })) {
+            self.answers.pop_back();
+        }
+        self.answer(Answer::Nak { psn: self.epsn, msn: self.msn, syndrome });
     }
 
     /// Owes an acknowledgement of everything before the expected PSN.

@@ -202,6 +202,22 @@ fn without_a_receive_the_peer_is_told_once_to_wait() {
 }
 
 #[test]
+fn of_refusals_that_wait_behind_a_read_the_last_one_is_sent() {
+    let mut b = Side::new();
+    b.receive(&read_request(0, b.remote(0), 300));
+    for _ in 0..3 {
+        b.receive(&send(Opcode::RcSendOnly, 2, b"x"));
+    }
+    b.receive(&write(Opcode::RcWriteOnly, 2, b.remote(0), 1, b"x"));
+    b.receive(&write(Opcode::RcWriteOnly, 4, b.remote(0), 1, b"x"));
+    for _ in 0..3 {
+        b.receive(&send(Opcode::RcSendOnly, 3, b"x"));
+    }
+    let read = ["READ Response First +0 0x1f msn 1 256", "READ Response Last +1 0x1f msn 1 44"];
+    assert_eq!(b.sends(), [read[0], read[1], "ACK +3 0x2c msn 2"]);
+}
+
+#[test]
 fn send_with_invalidate_ends_a_window_and_says_so() {
     let mut b = Side::new();
     let mw = b.mrs.alloc_mw(PdId(1)).unwrap();
