@@ -157,74 +157,27 @@ struct Pair {
 impl Pair {
     fn step(&mut self, op: &Op) -> Result<(), TestCaseError> {
         match *op {
-            Op::Register { pd, buffer, iova, access } => {
-                let region = self.buffers[buffer].clone();
-                let (addr, base) =
-                    (region.addr(), if access.contains(AccessFlags::ZERO_BASED) { 0 } else { iova });
-                let result = self.table.register(pd, region, iova, access);
-                let is_valid = access.contains(LW) || !access.intersects(RW | RA);
-                prop_assert_eq!(result.is_ok(), is_valid);
-                if let Ok(keys) = result {
-                    self.give(keys.lkey.get(), Object::Mr { pd, addr, iova: base, access })?;
-                }
-            }
-            Op::Deregister(ref key) => {
-                let key = key.pick(&self.given);
-                let windows = self.model.windows_of(key);
-                let expected = match self.model.0.get(&key) {
-                    Some(&Object::Mr { .. }) if windows > 0 => {
-                        Err(ObjectError::Busy { object: "memory region", users: windows })
-                    }
-                    Some(&Object::Mr { pd, addr, .. }) => Ok((pd, addr)),
-                    Some(Object::Mw { .. }) | None => Err(ObjectError::NoObject("memory region")),
-                };
-                let result = self.table.deregister(LKey::new(key)).map(|(pd, region)| (pd, region.addr()));
-                prop_assert_eq!(&result, &expected);
-                if result.is_ok() {
-                    self.model.0.remove(&key);
-                }
-            }
+            Op::Register { pd, buffer, iova, access } => self.register(pd, buffer, iova, access)?,
+            Op::Deregister(ref key) => self.deregister(key.pick(&self.given))?,
             Op::AllocMw(pd) => {
                 let key = self.table.alloc_mw(pd).map(RKey::get);
                 prop_assert!(key.is_ok());
                 self.give(key.unwrap_or(0), Object::Mw { pd, bound: None })?;
             }
-            Op::DeallocMw(ref key) => {
-                let key = key.pick(&self.given);
-                let expected = match self.model.0.get(&key) {
-                    Some(&Object::Mw { pd, .. }) => Ok(pd),
-                    Some(Object::Mr { .. }) | None => Err(ObjectError::NoObject("memory window")),
-                };
-                let result = self.table.dealloc_mw(RKey::new(key));
-                prop_assert_eq!(&result, &expected);
-                if result.is_ok() {
-                    self.model.0.remove(&key);
-                }
-            }
+            Op::DeallocMw(ref key) => self.dealloc_mw(key.pick(&self.given))?,
             Op::Bind { pd, qpn, ref mw, low, ref mr, addr, length, access } => {
                 let mw = RKey::new(mw.pick(&self.given));
                 // Now and then not only the low byte differs.
                 let rkey = if low == 0 { RKey::new(mw.get() ^ 0x100) } else { mw.with_variant(low) };
                 let bind = BindMw { mw, rkey, mr: LKey::new(mr.pick(&self.given)), addr, length, access };
-                let expected = self.model.bind(pd, qpn, &bind);
-                prop_assert_eq!(self.table.bind_mw(pd, qpn, &bind), expected);
-                if expected.is_ok() {
-                    self.given.push(rkey.get());
-                }
+                self.bind(pd, qpn, &bind)?;
             }
             Op::Invalidate { pd, qpn, ref key } => {
                 let key = key.pick(&self.given);
                 let expected = self.model.invalidate(pd, qpn, key);
                 prop_assert_eq!(self.table.invalidate(pd, qpn, RKey::new(key)), expected);
             }
-            Op::UnbindAll(qpn) => {
-                self.table.unbind_all(qpn);
-                for object in self.model.0.values_mut() {
-                    if let Object::Mw { bound, .. } = object {
-                        bound.take_if(|b| b.qpn == qpn);
-                    }
-                }
-            }
+            Op::UnbindAll(qpn) => self.unbind_all(qpn),
             Op::OpenRemote { pd, qpn, ref key, addr, len, rights } => {
                 let key = key.pick(&self.given);
                 let result = self.table.open_remote(pd, qpn, RKey::new(key), addr, len, rights);
@@ -239,6 +192,77 @@ impl Pair {
                 check_opened(result, u64::from(length), expected)?;
             }
         }
+        self.check_counts()
+    }
+
+    fn register(
+        &mut self,
+        pd: PdId,
+        buffer: usize,
+        iova: u64,
+        access: AccessFlags,
+    ) -> Result<(), TestCaseError> {
+        let region = self.buffers[buffer].clone();
+        let addr = region.addr();
+        let base = if access.contains(AccessFlags::ZERO_BASED) { 0 } else { iova };
+        let result = self.table.register(pd, region, iova, access);
+        let is_valid = access.contains(LW) || !access.intersects(RW | RA);
+        prop_assert_eq!(result.is_ok(), is_valid);
+        match result {
+            Ok(keys) => self.give(keys.lkey.get(), Object::Mr { pd, addr, iova: base, access }),
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn deregister(&mut self, key: u32) -> Result<(), TestCaseError> {
+        let windows = self.model.windows_of(key);
+        let expected = match self.model.0.get(&key) {
+            Some(&Object::Mr { .. }) if windows > 0 => {
+                Err(ObjectError::Busy { object: "memory region", users: windows })
+            }
+            Some(&Object::Mr { pd, addr, .. }) => Ok((pd, addr)),
+            Some(Object::Mw { .. }) | None => Err(ObjectError::NoObject("memory region")),
+        };
+        let result = self.table.deregister(LKey::new(key)).map(|(pd, region)| (pd, region.addr()));
+        prop_assert_eq!(&result, &expected);
+        if result.is_ok() {
+            self.model.0.remove(&key);
+        }
+        Ok(())
+    }
+
+    fn dealloc_mw(&mut self, key: u32) -> Result<(), TestCaseError> {
+        let expected = match self.model.0.get(&key) {
+            Some(&Object::Mw { pd, .. }) => Ok(pd),
+            Some(Object::Mr { .. }) | None => Err(ObjectError::NoObject("memory window")),
+        };
+        let result = self.table.dealloc_mw(RKey::new(key));
+        prop_assert_eq!(&result, &expected);
+        if result.is_ok() {
+            self.model.0.remove(&key);
+        }
+        Ok(())
+    }
+
+    fn bind(&mut self, pd: PdId, qpn: Qpn, bind: &BindMw) -> Result<(), TestCaseError> {
+        let expected = self.model.bind(pd, qpn, bind);
+        prop_assert_eq!(self.table.bind_mw(pd, qpn, bind), expected);
+        if expected.is_ok() {
+            self.given.push(bind.rkey.get());
+        }
+        Ok(())
+    }
+
+    fn unbind_all(&mut self, qpn: Qpn) {
+        self.table.unbind_all(qpn);
+        for object in self.model.0.values_mut() {
+            if let Object::Mw { bound, .. } = object {
+                bound.take_if(|b| b.qpn == qpn);
+            }
+        }
+    }
+
+    fn check_counts(&self) -> Result<(), TestCaseError> {
         let is_mr = |object: &&Object| matches!(object, Object::Mr { .. });
         let mrs = self.model.0.values().filter(is_mr).count();
         prop_assert_eq!(self.table.mr_count() as usize, mrs);
