@@ -68,8 +68,8 @@ struct Sequence {
 }
 
 impl Flows {
-    /// Takes a packet into account. One whose ICRC is bad (`is_sound` is false) may have gone between others than it says: it
-    /// begins no flow.
+    /// Takes a packet into account. One whose ICRC is bad (`is_sound` is false) may have gone between others than it
+    /// says: it begins no flow.
     pub fn observe(&mut self, encap: &Encap, packet: &Packet<'_>, is_sound: bool) -> Freshness {
         let key = FlowKey { src: encap.src, dst: encap.dst, qpn: packet.bth().qpn() };
         if !is_sound && !self.flows.contains_key(&key) {

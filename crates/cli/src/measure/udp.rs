@@ -2,7 +2,8 @@
 //!
 //! [`PingPong`] is the fastest way there is for eight bytes. [`lead_stream`] moves the same packets as 1 MiB WRITEs with
 //! the same unavoidable work, and no more: segmentation and coalescing by the kernel, an ICRC computed and checked, one
-//! copy at the receiver, a window, an acknowledgement now and then. No packet is ever sent again and nothing is put in order.
+//! copy at the receiver, a window, an acknowledgement now and then. No packet is ever sent again and nothing is put in
+//! order.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
