@@ -1,12 +1,13 @@
 //! The network between two hosts: latency, and faults drawn from a seed or named by the test.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use userdma_mem::{FrameMeta, Route, TxBatch};
-use userdma_verbs::Time;
+use userdma_verbs::{Psn, Qpn, Time};
 use userdma_wire::Packet;
 
 use crate::schedule::Schedule;
@@ -26,6 +27,9 @@ pub struct Faults {
     pub corrupt: f64,
     /// How long a packet that is held back stays away at most.
     pub hold: Duration,
+    /// How often the same packet (by PSN) is lost, corrupted or held back at most: with less than half the resends
+    /// that a queue pair has, it gets through.
+    pub max_hits: u8,
 }
 
 impl Faults {
@@ -37,6 +41,7 @@ impl Faults {
         reorder: 0.0,
         corrupt: 0.0,
         hold: Duration::ZERO,
+        max_hits: u8::MAX,
     };
 }
 
@@ -65,6 +70,15 @@ impl Transit {
     pub fn packet(&self) -> Option<Packet<'_>> {
         Packet::parse(&self.bytes).ok()
     }
+}
+
+/// What makes a packet the same packet, however often it is sent.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+struct Hit {
+    to: usize,
+    qpn: Qpn,
+    psn: Psn,
+    is_response: bool,
 }
 
 /// What happens to a packet.
@@ -110,6 +124,8 @@ pub struct Network {
     rng: SmallRng,
     filter: Option<Filter>,
     in_flight: Schedule<Transit>,
+    /// How often packets were hit.
+    hits: HashMap<Hit, u8>,
     stats: NetStats,
     trace: Option<Vec<String>>,
 }
@@ -123,6 +139,7 @@ impl Network {
             rng: SmallRng::seed_from_u64(seed),
             filter: None,
             in_flight: Schedule::new(),
+            hits: HashMap::new(),
             stats: NetStats::default(),
             trace: None,
         }
@@ -187,7 +204,7 @@ impl Network {
     pub fn carry(&mut self, now: Time, mut transit: Transit) {
         let fate = match &mut self.filter {
             Some(filter) => filter(&transit),
-            None => self.draw(&transit),
+            None => self.temper(&transit),
         };
         self.stats.sent += 1;
         self.note(now, || describe(&transit, fate));
@@ -210,6 +227,26 @@ impl Network {
                 self.in_flight.push(at + more, transit);
             }
         }
+    }
+
+    /// Draws a fate, and makes it a good one if the packet was hit often enough.
+    fn temper(&mut self, transit: &Transit) -> Fate {
+        let fate = self.draw(transit);
+        let (Fate::Drop | Fate::Corrupt | Fate::Delay(_), Some(packet)) = (fate, transit.packet()) else {
+            return fate;
+        };
+        let hit = Hit {
+            to: transit.direction.to,
+            qpn: packet.bth().qpn(),
+            psn: packet.bth().psn(),
+            is_response: packet.info().is_response(),
+        };
+        let hits = self.hits.entry(hit).or_default();
+        if *hits >= self.faults.max_hits {
+            return Fate::Deliver;
+        }
+        *hits += 1;
+        fate
     }
 
     fn draw(&mut self, transit: &Transit) -> Fate {

@@ -88,8 +88,8 @@ impl World {
         Ok(())
     }
 
-    /// Whether the first error of a flow is one that its connection can have. No network here is so bad that eight
-    /// resends do not get through: a connection without a mistake that gives up is stuck.
+    /// Whether the first error of a flow is one that its connection can have. The network lets everything through
+    /// before the retries are used up: a connection without a mistake that gives up is stuck.
     fn judge_error(&self, index: usize, number: usize, status: WcStatus) -> Result<(), String> {
         let flow = &self.flows[index];
         let mine = flow.mistaken();

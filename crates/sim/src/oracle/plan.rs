@@ -78,6 +78,8 @@ fn draw_faults(rng: &mut SmallRng, ipv6: bool, latency: Duration) -> Faults {
         corrupt: if ipv6 { probability(1.0) } else { 0.0 },
         // Now and then longer than the timeout, so that packets come that nobody remembers.
         hold: pick(rng, &[latency * 6, latency * 6, Duration::from_millis(3)]),
+        // Twice as many, for a request and its answer, are fewer than the resends.
+        max_hits: 3,
     }
 }
 
