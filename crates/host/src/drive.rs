@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use userdma_link::{Link, clock};
+use userdma_link::{Link, RecvReport, clock};
 use userdma_mem::LinkCaps;
 use userdma_nic::Shard;
 use userdma_objects::Cq;
@@ -146,7 +146,7 @@ impl Core {
         self.publish(shared, due);
     }
 
-    /// Receives at most one batch from each link. A link that has long been quiet is looked at only every sixteenth time,
+    /// Receives once from each link, or some 50 packets of a backlog of small messages. A link that has long been quiet is looked at only every sixteenth time,
     /// unless `patience` is 0.
     fn receive(&mut self, now: Time, patience: u32, something_came: impl Fn()) -> Received {
         let Self { shard, links, quiet, .. } = self;
@@ -158,15 +158,23 @@ impl Core {
                 *quiet = quiet.wrapping_add(1).max(patience);
                 continue;
             }
-            let report = link.recv(now, &mut |frame| shard.handle_frame(now, frame));
-            if report.messages > 0 {
+            let (mut packets, mut any) = (0, false);
+            let more = loop {
+                let report = link.recv(now, &mut |frame| shard.handle_frame(now, frame));
+                packets += report.packets;
+                any |= report.messages > 0;
+                if !is_backlog(&report, packets) {
+                    break report.more;
+                }
+            };
+            if any {
                 *quiet = 0;
                 received.any = true;
                 something_came();
             } else {
                 *quiet = quiet.wrapping_add(1).max(1);
             }
-            received.all &= !report.more;
+            received.all &= !more;
         }
         received
     }
@@ -212,6 +220,13 @@ impl Core {
     }
 }
 
+/// Whether to receive again before anything is sent, after `packets` of this drive. A drive may send a MiB of READ
+/// responses: if it took no more than a few lone packets in return, requests would wait behind thousands of others. A
+/// lone packet is not made to wait for a second look.
+fn is_backlog(report: &RecvReport, packets: usize) -> bool {
+    report.more && report.messages > 1 && packets < BACKLOG_PACKETS
+}
+
 /// The most that every link can do.
 fn least_caps(links: &[Link]) -> LinkCaps {
     let all = || links.iter().map(Link::caps);
@@ -222,6 +237,8 @@ fn least_caps(links: &[Link]) -> LinkCaps {
     }
 }
 
+/// Packets that a drive receives of a backlog: fewer than four full messages hold, which are enough at once.
+const BACKLOG_PACKETS: usize = 48;
 /// Polls in a row that only look for packets.
 const GLANCES: u32 = 15;
 /// Batches that a post sends before it leaves the rest to others: about 256 KiB.
@@ -232,3 +249,20 @@ const DRIVE_BATCHES: usize = TxPool::LEN;
 const QUIET_POLLS: u32 = 64;
 /// When to try again after the kernel's buffers were full.
 const BLOCKED_NS: u64 = 20_000;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backlog_of_small_messages_is_received_before_more_is_sent() {
+        let report =
+            |messages, more| RecvReport { messages, packets: messages, more, ..RecvReport::default() };
+        assert!(is_backlog(&report(4, true), 4));
+        assert!(!is_backlog(&report(4, true), BACKLOG_PACKETS), "the peer waits for answers, too");
+        assert!(!is_backlog(&report(3, false), 3), "all is received");
+        assert!(!is_backlog(&report(1, true), 1), "a lone packet is answered at once");
+        let bulk = RecvReport { messages: 4, packets: 60, more: true, ..RecvReport::default() };
+        assert!(!is_backlog(&bulk, 60), "four full messages are enough");
+    }
+}
