@@ -14,6 +14,9 @@
 //!
 //! A connection that has failed is made anew, through RESET. Sides stop sending (SQD) and go on.
 //!
+//! What the oracle is worth is shown by `planted/run` of this crate: it plants faults in a copy of the tree, one at a
+//! time, and the oracle must find each.
+//!
 //! Randomness comes from one seed, which a failure names. Not here: overflowing completion queues.
 
 mod check;
