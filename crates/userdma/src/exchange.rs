@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 
-use userdma_verbs::{Gid, Psn, Qpn, RKey};
+use userdma_verbs::{Gid, Mtu, Psn, Qpn, RKey};
 
 use crate::RemoteMr;
 
@@ -15,6 +15,8 @@ pub struct Endpoint {
     pub qpn: Qpn,
     /// The PSN that this side starts with.
     pub psn: Psn,
+    /// The largest path MTU that this side's link carries: two sides use the smaller of theirs.
+    pub path_mtu: Mtu,
 }
 
 /// Values with a form of fixed length, integers in network order.
@@ -30,18 +32,25 @@ pub trait Exchange: Sized {
 }
 
 impl Exchange for Endpoint {
-    const LEN: usize = 24;
+    const LEN: usize = 28;
 
     fn encode(&self, out: &mut [u8]) {
         out[..16].copy_from_slice(&self.gid.bytes());
         out[16..20].copy_from_slice(&self.qpn.get().to_be_bytes());
         out[20..24].copy_from_slice(&self.psn.get().to_be_bytes());
+        out[24..28].copy_from_slice(&self.path_mtu.bytes().to_be_bytes());
     }
 
     fn decode(bytes: &[u8]) -> Self {
         let mut gid = [0; 16];
         gid.copy_from_slice(&bytes[..16]);
-        Self { gid: Gid::new(gid), qpn: Qpn::new(be32(&bytes[16..20])), psn: Psn::new(be32(&bytes[20..24])) }
+        Self {
+            gid: Gid::new(gid),
+            qpn: Qpn::new(be32(&bytes[16..20])),
+            psn: Psn::new(be32(&bytes[20..24])),
+            // A size that is none fits no link; the smallest fits all.
+            path_mtu: Mtu::from_bytes(be32(&bytes[24..28])).unwrap_or(Mtu::Mtu256),
+        }
     }
 }
 
@@ -74,7 +83,7 @@ impl<A: Exchange, B: Exchange> Exchange for (A, B) {
 }
 
 /// Sends `ours` over a stream that both sides have, usually TCP, and receives the other's. Both sides call it with the
-/// same type.
+/// same type: an [`Endpoint`], a [`RemoteMr`], or a pair of such values, as `(qp.endpoint(), mr.remote())`.
 ///
 /// # Errors
 /// Those of the stream: the other side has gone, or told less.
@@ -101,11 +110,12 @@ mod tests {
             gid: std::net::Ipv4Addr::new(10, 1, 2, 3).into(),
             qpn: Qpn::new(0x123456),
             psn: Psn::new(0xfedcba),
+            path_mtu: Mtu::Mtu2048,
         };
         let remote = RemoteMr { addr: 0x1122_3344_5566_7788, rkey: RKey::new(0x99aa_bbcc), len: 1 << 33 };
         let mut bytes = vec![0; <(Endpoint, RemoteMr)>::LEN];
         (endpoint, remote).encode(&mut bytes);
-        assert_eq!(bytes.len(), 44);
+        assert_eq!(bytes.len(), 48);
         assert_eq!(<(Endpoint, RemoteMr)>::decode(&bytes), (endpoint, remote));
     }
 }

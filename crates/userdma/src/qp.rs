@@ -72,8 +72,13 @@ impl<S> Qp<S> {
         Ok(self.inner.host().control(move |shard, _| shard.query_qp(qpn))??)
     }
 
-    /// What the peer needs to connect to it: GID, number, first PSN.
+    /// What the peer needs to connect to it: GID, number, first PSN, and how much the link carries.
     pub fn endpoint(&self) -> Endpoint {
-        Endpoint { gid: self.inner.gid, qpn: self.qpn(), psn: self.inner.psn }
+        Endpoint {
+            gid: self.inner.gid,
+            qpn: self.qpn(),
+            psn: self.inner.psn,
+            path_mtu: self.inner.active_mtu,
+        }
     }
 }

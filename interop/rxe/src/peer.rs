@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use userdma::{Endpoint, Gid, Psn, Qpn, RKey, RemoteMr};
+use userdma::{Endpoint, Gid, Mtu, Psn, Qpn, RKey, RemoteMr};
 
 use crate::options::Options;
 
@@ -40,7 +40,12 @@ impl Peer {
         let mut gid = [0; 16];
         gid.copy_from_slice(&bytes[24..40]);
         Self {
-            endpoint: Endpoint { gid: Gid::new(gid), qpn: Qpn::new(le32(0)), psn: Psn::new(le32(4)) },
+            endpoint: Endpoint {
+                gid: Gid::new(gid),
+                qpn: Qpn::new(le32(0)),
+                psn: Psn::new(le32(4)),
+                path_mtu: Mtu::Mtu4096,
+            },
             region: RemoteMr { addr, rkey: RKey::new(le32(8)), len: region_len },
             window: RKey::new(le32(12)),
         }
@@ -91,6 +96,7 @@ mod tests {
                 gid: Ipv4Addr::new(10, 99, 0, 1).into(),
                 qpn: Qpn::new(0x11),
                 psn: Psn::new(0xffffd),
+                path_mtu: Mtu::Mtu4096,
             },
             region: RemoteMr { addr: 0x7f00_1122_3344_5566, rkey: RKey::new(0xaabb_ccdd), len: 8 << 20 },
             window: RKey::new(0x99),

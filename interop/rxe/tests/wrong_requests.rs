@@ -43,7 +43,12 @@ impl Responder {
     /// A queue pair whose peer is the prober, with receives of this length.
     fn connect(&self, peer_qpn: u32, receive_len: usize) -> (Qp<Rts>, Target) {
         let qp = self.pd.create_qp(&self.cq, &self.cq).psn(Psn::new(0x1000)).build().unwrap();
-        let peer = Endpoint { gid: PROBER.into(), qpn: Qpn::new(peer_qpn), psn: Psn::new(PSN) };
+        let peer = Endpoint {
+            gid: PROBER.into(),
+            qpn: Qpn::new(peer_qpn),
+            psn: Psn::new(PSN),
+            path_mtu: Mtu::Mtu4096,
+        };
         let rtr = RtrAttr { path_mtu: Some(Mtu::Mtu1024), ..RtrAttr::default() };
         let qp = qp.connect_with(&peer, &rtr, &RtsAttr::default()).unwrap();
         for wr_id in 0..16 {

@@ -5,13 +5,13 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 
 use socket2::{Domain, Socket, Type};
-use userdma::{AccessFlags, Cq, Mr, Qp, RemoteMr, Rts, RtsAttr, Wc, WcOpcode, WcStatus, exchange};
+use userdma::{AccessFlags, Cq, Mr, Qp, RemoteMr, Rts, Wc, WcOpcode, WcStatus, exchange};
 
 use super::udp::UdpSockets;
 use super::{Kind, Order};
 use crate::failure::Failure;
 use crate::pair::pattern::{self, Difference};
-use crate::pair::side::{Side, rtr_attr};
+use crate::pair::side::Side;
 
 /// A side's part in measurements.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -144,7 +144,7 @@ fn lane(
     let qp = side.pd.create_qp(&cq, &cq).max_send_wr(512).max_recv_wr(128).build()?;
     post_recvs(&qp)?;
     let peer = exchange(stream, &qp.endpoint())?;
-    let qp = qp.connect_with(&peer, &rtr_attr(), &RtsAttr::default())?;
+    let qp = qp.connect(&peer)?;
     // Neither side may send before the other one receives.
     exchange_ready(stream)?;
     Ok(Lane { qp, cq })

@@ -4,7 +4,7 @@ use std::net::{IpAddr, TcpStream};
 use std::time::Duration;
 
 use userdma::{
-    AccessFlags, Cq, Device, Endpoint, Init, Mr, Mtu, Pd, Qp, QpState, RemoteMr, RtrAttr, Rts, RtsAttr, Wc,
+    AccessFlags, Cq, Device, Endpoint, Init, Mr, Pd, Qp, QpState, RemoteMr, RtrAttr, Rts, RtsAttr, Wc,
     WcOpcode, exchange,
 };
 
@@ -111,7 +111,7 @@ impl Side {
         let (peer, remote) = exchange(stream, &ours)
             .map_err(|error| Failure::new(format!("exchange of endpoints: {error}")))?;
         let mut states = vec![state_name(qp.state()).to_owned()];
-        let qp = qp.to_rtr(&peer, &rtr_attr()).map_err(userdma::Error::from)?;
+        let qp = qp.to_rtr(&peer, &RtrAttr::default()).map_err(userdma::Error::from)?;
         states.push(state_name(qp.state()).to_owned());
         let qp = qp.to_rts(&RtsAttr::default()).map_err(userdma::Error::from)?;
         states.push(state_name(qp.state()).to_owned());
@@ -178,11 +178,6 @@ impl Side {
     }
 }
 
-/// The attributes of the way to RTR: loopback carries the largest path MTU.
-pub fn rtr_attr() -> RtrAttr {
-    RtrAttr { path_mtu: Some(PATH_MTU), ..RtrAttr::default() }
-}
-
 /// Rights in words.
 pub fn access_names(access: AccessFlags) -> String {
     let names = [
@@ -226,7 +221,5 @@ pub fn opcode_name(opcode: WcOpcode) -> &'static str {
 
 /// Bytes of each side's region.
 pub const REGION_LEN: usize = 2 << 20;
-/// The path MTU of the two.
-pub const PATH_MTU: Mtu = Mtu::Mtu4096;
 /// How long a completion may take; loopback needs microseconds.
 pub const COMPLETION_TIMEOUT: Duration = Duration::from_secs(5);

@@ -146,6 +146,7 @@ impl QpBuilder {
         let sends = send_cq.add_ledger(|tag| Ledger::new(cap.max_send_wr, cap.max_send_sge, tag));
         let recvs = recv_cq.add_ledger(|tag| Ledger::new(cap.max_recv_wr, cap.max_recv_sge, tag));
         let psn = psn.unwrap_or_else(random_psn);
+        let active_mtu = host.control(|shard, _| shard.port_attr())?.active_mtu;
         Ok(Box::new(Inner {
             pd,
             qp,
@@ -156,6 +157,7 @@ impl QpBuilder {
             sgid_index,
             gid,
             psn,
+            active_mtu,
             batches: AtomicU32::new(0),
         }))
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU32;
 
 use userdma_host::Host;
 use userdma_objects::QpShared;
-use userdma_verbs::{Gid, Psn, QpAttr, QpAttrMask, QpState};
+use userdma_verbs::{Gid, Mtu, Psn, QpAttr, QpAttrMask, QpState};
 
 use crate::ledger::Ledger;
 use crate::{Cq, Error, Pd};
@@ -23,6 +23,8 @@ pub(super) struct Inner {
     pub(super) gid: Gid,
     /// The PSN that it starts with.
     pub(super) psn: Psn,
+    /// The largest path MTU of the port.
+    pub(super) active_mtu: Mtu,
     /// Batches that are open: what is posted meanwhile is not started.
     pub(super) batches: AtomicU32,
 }

@@ -8,7 +8,7 @@ use crate::{Endpoint, Error};
 /// Attributes of the transition to RTR besides the peer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct RtrAttr {
-    /// Path MTU; the device's active MTU if `None`. Both sides must agree.
+    /// Path MTU, the same on both sides; if `None`, the smaller of the two that the sides' links carry.
     pub path_mtu: Option<Mtu>,
     /// READs and atomics that the peer may have outstanding here.
     pub max_dest_rd_atomic: u8,
@@ -36,7 +36,7 @@ pub struct RtsAttr {
 }
 
 impl Default for RtrAttr {
-    /// The device's MTU, 16 READs, 0.64 ms, 64 hops.
+    /// The MTU that both links carry, 16 READs, 0.64 ms, 64 hops.
     fn default() -> Self {
         Self {
             path_mtu: None,
@@ -145,10 +145,7 @@ impl<S: Posts> Qp<S> {
 
 impl Inner {
     fn modify_to_rtr(&self, peer: &Endpoint, rtr: &RtrAttr) -> Result<(), Error> {
-        let path_mtu = match rtr.path_mtu {
-            Some(mtu) => mtu,
-            None => self.host().control(|shard, _| shard.port_attr())?.active_mtu,
-        };
+        let path_mtu = rtr.path_mtu.unwrap_or(self.active_mtu.min(peer.path_mtu));
         let grh = GlobalRoute {
             dgid: peer.gid,
             flow_label: rtr.flow_label,

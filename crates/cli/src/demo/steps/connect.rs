@@ -3,7 +3,7 @@
 use super::{Demo, Screen};
 use crate::failure::Failure;
 use crate::pair::protocol::{Opened, Request};
-use crate::pair::side::{self, PATH_MTU};
+use crate::pair::side;
 
 pub(super) fn run(demo: &mut Demo, screen: &mut Screen) -> Result<(), Failure> {
     screen.part("protection domain and memory region (MR) on each side");
@@ -52,7 +52,8 @@ impl Demo {
                 "TCP {}: GID, QPN and first PSN; address, length and rkey of the MR",
                 self.b.address
             ));
-            screen.line(&format!("path MTU {} bytes, ACK timeout 67 ms, 7 retries", PATH_MTU.bytes()));
+            let path_mtu = self.a.qp()?.query()?.path_mtu.bytes();
+            screen.line(&format!("path MTU {path_mtu} bytes, ACK timeout 67 ms, 7 retries"));
         }
         Ok(())
     }

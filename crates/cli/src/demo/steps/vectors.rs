@@ -6,7 +6,6 @@ use super::{Demo, Screen};
 use crate::failure::Failure;
 use crate::pair::pattern::Part;
 use crate::pair::protocol::Request;
-use crate::pair::side::PATH_MTU;
 
 pub(super) fn scatter_gather(demo: &mut Demo, screen: &mut Screen) -> Result<(), Failure> {
     let gather = parts(&[(8000, 100), (0, 7), (1000, 5000)]);
@@ -40,10 +39,10 @@ pub(super) fn large(demo: &mut Demo, screen: &mut Screen) -> Result<(), Failure>
         let remote = demo.remote().slice(0, LARGE as u64);
         Ok(demo.a.qp()?.post_write(13, &memory, remote, SendFlags::SIGNALED)?)
     })?;
-    let needed = LARGE / PATH_MTU.bytes() as usize;
+    let path_mtu = demo.a.qp()?.query()?.path_mtu.bytes() as usize;
+    let needed = LARGE / path_mtu;
     let again = recording.sent.saturating_sub(needed);
-    let mut line =
-        format!("{} packets from A (1 MiB / {} bytes = {needed})", recording.sent, PATH_MTU.bytes());
+    let mut line = format!("{} packets from A (1 MiB / {path_mtu} bytes = {needed})", recording.sent);
     if again > 0 {
         line += &format!(", {again} of them sent again");
     }
