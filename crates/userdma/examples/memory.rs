@@ -1,7 +1,7 @@
 //! What objects cost in memory: the figures of `docs/limits.md`.
 //!
 //! ```text
-//! cargo run --release --example memory
+//! cargo run --release -p userdma --example memory
 //! ```
 //!
 //! Every figure is the growth of this process while many objects of a kind are made, divided by their number: of what it

@@ -3,7 +3,7 @@
 //! Alone, on two addresses of this machine:
 //!
 //! ```text
-//! cargo run --release --example rc_pingpong
+//! cargo run --release -p userdma --example rc_pingpong
 //! ```
 //!
 //! On two machines (or in two terminals):

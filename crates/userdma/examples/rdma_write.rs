@@ -3,7 +3,7 @@
 //! Alone, on two addresses of this machine:
 //!
 //! ```text
-//! cargo run --release --example rdma_write
+//! cargo run --release -p userdma --example rdma_write
 //! ```
 //!
 //! On two machines (or in two terminals):

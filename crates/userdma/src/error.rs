@@ -1,6 +1,6 @@
 //! One error for all calls: each variant carries the verbs' own, with the values that were wrong.
 
-use std::io;
+use std::{fmt, io};
 
 use userdma_host::{EventError, HostError};
 use userdma_verbs::{
@@ -12,7 +12,9 @@ pub use userdma_host::OpenError;
 
 /// Why a call did nothing. What goes wrong with a work request after it was accepted is a
 /// [`WcStatus`](crate::WcStatus) in its completion instead.
-#[derive(Debug, thiserror::Error)]
+///
+/// Its `Debug` form is the same text as its `Display` form, so that `main` may return it and people can read it.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The device was not opened.
@@ -87,6 +89,12 @@ pub enum Error {
     /// The system refused something.
     #[error(transparent)]
     Io(#[from] io::Error),
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl Error {

@@ -126,6 +126,9 @@ impl Report {
         if !self.holders.is_empty() {
             writeln!(out)?;
         }
+        if self.devices.is_empty() {
+            return writeln!(out, "To get one: ip link set lo up");
+        }
         if self.advice.is_empty() {
             return writeln!(out, "Nothing to improve.");
         }

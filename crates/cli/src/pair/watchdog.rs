@@ -20,13 +20,20 @@ struct State {
     deadline: Time,
     child: Option<Child>,
     is_off: bool,
+    /// The process was found dead at the last look.
+    has_died: bool,
 }
 
 impl Watchdog {
     /// Starts it, with a first step.
     pub fn start(step: &str, timeout: Duration) -> Self {
-        let state =
-            State { step: step.to_owned(), deadline: clock::now() + timeout, child: None, is_off: false };
+        let state = State {
+            step: step.to_owned(),
+            deadline: clock::now() + timeout,
+            child: None,
+            is_off: false,
+            has_died: false,
+        };
         let state = Arc::new(Mutex::new(state));
         let watched = Arc::clone(&state);
         std::thread::spawn(move || watch(&watched));
@@ -45,12 +52,12 @@ impl Watchdog {
         lock(&self.state).child = Some(child);
     }
 
-    /// What became of the second process, if it has died, or does within 100 ms: why something else went wrong.
+    /// What became of the second process, if it has ended badly, or does within 100 ms: why something else went wrong.
     pub fn death(&self) -> Option<String> {
         for _ in 0..10 {
             let status = lock(&self.state).child.as_mut().and_then(|child| child.try_wait().ok().flatten());
             if let Some(status) = status {
-                return Some(death_notice(status));
+                return (!status.success()).then(|| death_notice(status));
             }
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -74,6 +81,10 @@ fn watch(state: &Mutex<State>) {
             return;
         }
         let death = state.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
+        if death.is_some() && !std::mem::replace(&mut state.has_died, true) {
+            // Whoever waits for the process may be about to say why: only if it does not, this is all that is known.
+            continue;
+        }
         let why = match death {
             Some(status) => death_notice(status),
             None if clock::now() > state.deadline => "it takes too long".to_owned(),
@@ -86,7 +97,7 @@ fn watch(state: &Mutex<State>) {
 }
 
 fn death_notice(status: ExitStatus) -> String {
-    format!("the second process has died ({status})")
+    format!("the second process ended early ({status})")
 }
 
 /// Ends the second process, if it lives.
