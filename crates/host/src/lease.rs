@@ -52,8 +52,9 @@ pub(crate) enum Duty {
 impl Lease {
     /// The longest period, and the first, unless the program polls as fast as it can.
     pub(crate) const MAX_NS: u64 = 50_000;
-    /// The longest period then.
-    pub(crate) const SPINNING_NS: u64 = 200_000;
+    /// The longest period then. A wake-up costs a spinning program some 15 µs of one round trip, so few are better; a program
+    /// that turns to polling its memory waits once as long.
+    pub(crate) const SPINNING_NS: u64 = 800_000;
     /// Nanoseconds per poll of such a program, at most. A poll that brings packets counts as many.
     const SPIN_NS: u64 = 4_000;
     /// The shortest period but 0.
@@ -144,7 +145,7 @@ impl Lease {
     }
 
     fn shrink(&mut self) {
-        self.period_ns /= 2;
+        self.period_ns = self.period_ns.min(Self::MAX_NS) / 2;
         if self.period_ns < Self::MIN_NS {
             self.period_ns = 0;
         }
@@ -215,9 +216,9 @@ mod tests {
             polls += more;
             look(&mut lease, polls, true)
         };
-        let periods = [20, 20, 50, 70, 70].map(&mut look_after);
-        assert_eq!(periods, [50_000, 100_000, 200_000, 200_000, 200_000].map(Duty::Away));
-        assert_eq!(look_after(10), Duty::Away(100_000), "it does other things as well");
+        let periods = [20, 20, 50, 100, 200].map(&mut look_after);
+        assert_eq!(periods, [50_000, 100_000, 200_000, 400_000, 800_000].map(Duty::Away));
+        assert_eq!(look_after(10), Duty::Away(25_000), "it does other things as well");
     }
 
     #[test]
