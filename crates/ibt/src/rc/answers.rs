@@ -297,7 +297,7 @@ fn send_read_packet(ctx: &mut Ctx<'_>, out: &mut Out<'_>, read: &ReadAnswer) -> 
         )
         .map_err(|_| NakCode::RemoteAccess)?;
     let bth = out.bth(opcode, read.first_psn.add(read.next));
-    let pseudo = out.path.pseudo;
+    let path = out.path;
     let Some((index, bytes)) = out.push(size) else { return Ok(false) };
     let mut writer = PacketWriter::new(bytes, &bth);
     if opcode != Opcode::RcReadResponseMiddle {
@@ -307,28 +307,28 @@ fn send_read_packet(ctx: &mut Ctx<'_>, out: &mut Out<'_>, read: &ReadAnswer) -> 
         out.batch.pop(size);
         return Err(NakCode::RemoteOperational);
     }
-    pseudo.seal(bytes, index);
+    path.pseudo.seal(bytes, index);
     Ok(true)
 }
 
 fn send_atomic_ack(out: &mut Out<'_>, psn: Psn, msn: Msn, original: u64) -> bool {
     let opcode = Opcode::RcAtomicAcknowledge;
     let bth = out.bth(opcode, psn);
-    let pseudo = out.path.pseudo;
+    let path = out.path;
     let Some((index, bytes)) = out.push(packet_len(opcode, 0)) else { return false };
     PacketWriter::new(bytes, &bth)
         .aeth(&Aeth::new(Syndrome::ACK, msn))
         .atomic_ack_eth(&AtomicAckEth::new(original))
         .finish();
-    pseudo.seal(bytes, index);
+    path.pseudo.seal(bytes, index);
     true
 }
 
 /// Appends an ACK or NAK; false if it needs a new batch.
 fn put_acknowledge(bth: &Bth, aeth: &Aeth, out: &mut Out<'_>) -> bool {
-    let pseudo = out.path.pseudo;
+    let path = out.path;
     let Some((index, bytes)) = out.push(packet_len(Opcode::RcAcknowledge, 0)) else { return false };
     PacketWriter::new(bytes, bth).aeth(aeth).finish();
-    pseudo.seal(bytes, index);
+    path.pseudo.seal(bytes, index);
     true
 }

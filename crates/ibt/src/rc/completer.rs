@@ -107,9 +107,8 @@ impl Requester {
         psn: Psn,
         packet: &Packet<'_>,
     ) -> Verdict {
-        if self.answered_before(ctx, attr, psn) == Reach::Gap {
-            ctx.stats.implied_nak_seq_err += 1;
-            return self.handle_gap(ctx, attr);
+        if let Some(verdict) = self.reach(ctx, attr, psn) {
+            return verdict;
         }
         let head = self.ring.head();
         let Some(element) = self.ring.get(head).filter(|_| head < self.begun) else {
@@ -141,9 +140,8 @@ impl Requester {
         psn: Psn,
         packet: &Packet<'_>,
     ) -> Verdict {
-        if self.answered_before(ctx, attr, psn) == Reach::Gap {
-            ctx.stats.implied_nak_seq_err += 1;
-            return self.handle_gap(ctx, attr);
+        if let Some(verdict) = self.reach(ctx, attr, psn) {
+            return verdict;
         }
         let head = self.ring.head();
         let (Some(element), Some(answer)) =
@@ -163,6 +161,17 @@ impl Requester {
         self.mark_mut(head).acked = 1;
         self.answered_one(ctx, attr, psn, packet_cost(8));
         Verdict::Fine
+    }
+
+    /// Data for `psn` acknowledges everything before it. The verdict if data before it is missing: that was lost then.
+    fn reach(&mut self, ctx: &mut Ctx<'_>, attr: &QpAttr, psn: Psn) -> Option<Verdict> {
+        match self.answered_before(ctx, attr, psn) {
+            Reach::All => None,
+            Reach::Gap => {
+                ctx.stats.implied_nak_seq_err += 1;
+                Some(self.handle_gap(ctx, attr))
+            }
+        }
     }
 
     /// The packet `psn` of the oldest element is answered with data.

@@ -147,7 +147,7 @@ impl Requester {
         let mut bth = out.bth(opcode, self.next_psn);
         bth.set_ack_req(is_last || self.since_ack_req + 1 >= ACK_REQ_EVERY || !ctx.window.has_room(cost * 2));
         bth.set_solicited(is_last && wqe.flags.contains(SendFlags::SOLICITED));
-        let (pseudo, offset) = (out.path.pseudo, self.next_packet * out.mtu());
+        let (path, offset) = (out.path, self.next_packet * out.mtu());
         let Some((index, bytes)) = out.push(size) else { return Step::Batch };
         let writer = data.headers(PacketWriter::new(bytes, &bth), wqe.len, position);
         let payload = writer.payload(payload_len as usize);
@@ -160,7 +160,7 @@ impl Requester {
             out.batch.pop(size);
             return Step::Fault(WcStatus::LocProtErr);
         }
-        pseudo.seal(bytes, index);
+        path.pseudo.seal(bytes, index);
         self.since_ack_req = if bth.ack_req() { 0 } else { self.since_ack_req + 1 };
         self.sent(ctx, out.attr, 1, cost, mark.packets);
         Step::Sent
@@ -185,10 +185,10 @@ impl Requester {
         let reth = Reth::new(remote.addr.wrapping_add(u64::from(offset)), remote.rkey, len);
         let mut bth = out.bth(Opcode::RcReadRequest, self.next_psn);
         bth.set_ack_req(true);
-        let pseudo = out.path.pseudo;
+        let path = out.path;
         let Some((index, bytes)) = out.push(size) else { return Step::Batch };
         PacketWriter::new(bytes, &bth).reth(&reth).finish();
-        pseudo.seal(bytes, index);
+        path.pseudo.seal(bytes, index);
         let cost = Self::cost(wqe.len, mtu, self.next_packet, self.next_packet + packets);
         self.reads.push_back(self.next_psn.add(packets - 1));
         self.since_ack_req = 0;
@@ -216,12 +216,12 @@ impl Requester {
         }
         let mut bth = out.bth(opcode, self.next_psn);
         bth.set_ack_req(true);
-        let pseudo = out.path.pseudo;
+        let path = out.path;
         let Some((index, bytes)) = out.push(size) else { return Step::Batch };
         PacketWriter::new(bytes, &bth)
             .atomic_eth(&AtomicEth::new(remote.addr, remote.rkey, swap_add, compare))
             .finish();
-        pseudo.seal(bytes, index);
+        path.pseudo.seal(bytes, index);
         self.reads.push_back(self.next_psn);
         self.since_ack_req = 0;
         self.sent(ctx, out.attr, 1, packet_cost(8), 1);
