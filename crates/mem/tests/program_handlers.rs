@@ -2,7 +2,7 @@
 //! what is ours. Each case is a process of its own.
 
 #![cfg(target_arch = "x86_64")] // Elsewhere no routine of ours faults.
-#![allow(clippy::unwrap_used)] // Also in functions that tests share.
+#![allow(clippy::unwrap_used, reason = "also in functions that tests share")]
 
 mod common;
 

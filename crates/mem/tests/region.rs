@@ -1,6 +1,6 @@
 //! A region's bounds, its atomics, and the order in which a write becomes visible.
 
-#![allow(clippy::unwrap_used)] // Also in functions that tests share.
+#![allow(clippy::unwrap_used, reason = "also in functions that tests share")]
 
 mod common;
 

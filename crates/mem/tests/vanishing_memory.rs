@@ -1,6 +1,6 @@
 //! Memory that goes away under a region: every access says so, and the process lives.
 
-#![allow(clippy::unwrap_used)] // Also in functions that tests share.
+#![allow(clippy::unwrap_used, reason = "also in functions that tests share")]
 
 mod common;
 

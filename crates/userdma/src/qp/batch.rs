@@ -7,7 +7,7 @@ use super::{Posts, Qp};
 /// While it exists, sends that are posted to its queue pair wait, and they leave together when it is dropped.
 ///
 /// Small messages of one size share system calls then, which is what the rate of small messages depends on. Polling
-/// also starts what waits; nothing is lost if the batch is forgotten.
+/// also starts what waits, so a batch that is forgotten only holds back a program that never polls.
 #[derive(Debug)]
 #[must_use = "sends leave when the batch is dropped"]
 pub struct Batch<'a, S: Posts> {
