@@ -73,10 +73,12 @@ impl Pseudo {
     /// `covered` holds at least a BTH; with less, the result means nothing.
     #[inline]
     pub fn icrc(&self, covered: &[u8], ipv4_id: u16) -> u32 {
-        let mut head = [0; PSEUDO_MAX + Bth::LEN];
-        head[..PSEUDO_MAX].copy_from_slice(&self.bytes);
-        // An IP packet has at most 65535 bytes: a longer one is nobody's packet, and any result will do.
-        let udp_len = u16::try_from(covered.len() + ICRC_LEN + 8).unwrap_or(u16::MAX);
+        transport_crc(self.headers_crc(udp_len(covered), ipv4_id), covered)
+    }
+
+    /// The CRC of everything before the BTH.
+    fn headers_crc(&self, udp_len: u16, ipv4_id: u16) -> u32 {
+        let mut head = self.bytes;
         if self.is_ipv4() {
             head[LRH_LEN + 2..LRH_LEN + 4].copy_from_slice(&udp_len.wrapping_add(20).to_be_bytes());
             head[LRH_LEN + 4..LRH_LEN + 6].copy_from_slice(&ipv4_id.to_be_bytes());
@@ -85,13 +87,7 @@ impl Pseudo {
         }
         let len = self.len;
         head[len - 4..len - 2].copy_from_slice(&udp_len.to_be_bytes());
-        let (bth, rest) = covered.split_at_checked(Bth::LEN).unwrap_or((&[0; Bth::LEN], covered));
-        head[len..len + Bth::LEN].copy_from_slice(bth);
-        head[len + 4] = 0xff;
-        let mut hasher = Hasher::new();
-        hasher.update(&head[..len + Bth::LEN]);
-        hasher.update(rest);
-        hasher.finalize()
+        crc32fast::hash(&head[..len])
     }
 
     /// Computes the ICRC of a packet and stores it in its last four bytes.
@@ -100,9 +96,7 @@ impl Pseudo {
     /// If `packet` is shorter than an ICRC.
     #[inline]
     pub fn seal(&self, packet: &mut [u8], ipv4_id: u16) {
-        let covered_len = packet.len() - ICRC_LEN;
-        let (covered, icrc) = packet.split_at_mut(covered_len);
-        icrc.copy_from_slice(&self.icrc(covered, ipv4_id).to_le_bytes());
+        seal_with(packet, |covered| self.icrc(covered, ipv4_id));
     }
 
     /// Checks a packet's ICRC. Over IPv4 `id_hint` is tried first; if it does not fit, the identification
@@ -112,7 +106,13 @@ impl Pseudo {
     /// foreign identification once in 65,536 times, which is why [`IcrcCheck::GoodWithId`] is not yet `Good`.
     #[inline]
     pub fn verify(&self, packet: &Packet<'_>, id_hint: u16) -> IcrcCheck {
-        let diff = self.icrc(packet.covered(), id_hint) ^ packet.icrc();
+        self.judge(self.icrc(packet.covered(), id_hint), packet, id_hint)
+    }
+
+    /// What a packet's ICRC says beside the one that it should have with `id_hint`.
+    #[inline]
+    fn judge(&self, expected: u32, packet: &Packet<'_>, id_hint: u16) -> IcrcCheck {
+        let diff = expected ^ packet.icrc();
         if diff == 0 {
             IcrcCheck::Good
         } else if self.is_ipv4() {
@@ -141,6 +141,96 @@ impl Pseudo {
     }
 }
 
+/// A flow whose packets come one after another: as [`Pseudo`], and remembers what the headers of the last ones came to.
+/// Small packets of a connection are of few sizes, and the headers are most of what their ICRC covers.
+#[derive(Clone, Copy, Debug)]
+pub struct FlowIcrc {
+    pseudo: Pseudo,
+    memo: [Remembered; MEMO],
+}
+
+/// The CRC of the headers for one length and identification; length 0 for none.
+#[derive(Clone, Copy, Debug, Default)]
+struct Remembered {
+    udp_len: u16,
+    ipv4_id: u16,
+    crc: u32,
+}
+
+impl FlowIcrc {
+    /// A flow with these headers.
+    pub const fn new(pseudo: Pseudo) -> Self {
+        Self { pseudo, memo: [Remembered { udp_len: 0, ipv4_id: 0, crc: 0 }; MEMO] }
+    }
+
+    /// The headers.
+    pub const fn pseudo(&self) -> &Pseudo {
+        &self.pseudo
+    }
+
+    /// As [`Pseudo::seal`].
+    ///
+    /// # Panics
+    /// If `packet` is shorter than an ICRC.
+    #[inline]
+    pub fn seal(&mut self, packet: &mut [u8], ipv4_id: u16) {
+        seal_with(packet, |covered| self.icrc(covered, ipv4_id));
+    }
+
+    /// As [`Pseudo::verify`].
+    #[inline]
+    pub fn verify(&mut self, packet: &Packet<'_>, id_hint: u16) -> IcrcCheck {
+        let expected = self.icrc(packet.covered(), id_hint);
+        self.pseudo.judge(expected, packet, id_hint)
+    }
+
+    #[inline]
+    fn icrc(&mut self, covered: &[u8], ipv4_id: u16) -> u32 {
+        let udp_len = udp_len(covered);
+        // Lengths are multiples of four; the packets of a batch have one length and identifications in a row.
+        let slot = &mut self.memo[usize::from((udp_len >> 2) ^ ipv4_id) % MEMO];
+        if (slot.udp_len, slot.ipv4_id) != (udp_len, ipv4_id) {
+            let crc = self.pseudo.headers_crc(udp_len, ipv4_id);
+            *slot = Remembered { udp_len, ipv4_id, crc };
+        }
+        transport_crc(slot.crc, covered)
+    }
+}
+
+/// The length in the UDP header of a packet. An IP packet has at most 65535 bytes: a longer one is nobody's packet, and
+/// any result will do.
+#[inline]
+fn udp_len(covered: &[u8]) -> u16 {
+    u16::try_from(covered.len() + ICRC_LEN + 8).unwrap_or(u16::MAX)
+}
+
+/// Goes on with the CRC of a packet from its BTH on.
+#[inline]
+fn transport_crc(headers: u32, covered: &[u8]) -> u32 {
+    let mut hasher = Hasher::new_with_initial(headers);
+    // Sixteen bytes are one step of the CRC, twelve two: an acknowledgement has that many.
+    if let Some((first, rest)) = covered.split_first_chunk::<16>() {
+        let mut first = *first;
+        first[MASKED] = 0xff;
+        hasher.update(&first);
+        hasher.update(rest);
+    } else {
+        let mut bth = [0; Bth::LEN];
+        let len = covered.len().min(Bth::LEN);
+        bth[..len].copy_from_slice(&covered[..len]);
+        bth[MASKED] = 0xff;
+        hasher.update(&bth);
+    }
+    hasher.finalize()
+}
+
+#[inline]
+fn seal_with(packet: &mut [u8], icrc: impl FnOnce(&[u8]) -> u32) {
+    let covered_len = packet.len() - ICRC_LEN;
+    let (covered, stored) = packet.split_at_mut(covered_len);
+    stored.copy_from_slice(&icrc(covered).to_le_bytes());
+}
+
 /// The identification that explains the difference between the ICRC with `id_hint` and the received one.
 #[cold]
 fn solve_id(diff: u32, covered_len: usize, id_hint: u16) -> IcrcCheck {
@@ -156,3 +246,7 @@ const PSEUDO_V6: usize = LRH_LEN + 40 + 8;
 const PSEUDO_MAX: usize = PSEUDO_V6;
 /// Bytes of the IPv4 header after its identification, and the UDP header.
 const AFTER_ID_V4: usize = 14 + 8;
+/// The byte of the BTH with the congestion marks.
+const MASKED: usize = 4;
+/// Sizes of packets that a flow remembers.
+const MEMO: usize = 8;
