@@ -26,8 +26,10 @@ pub struct QpShared {
     always: SendFlags,
     /// A [`QpState`], written under both locks.
     state: AtomicU8,
-    /// Sends that are posted and not retired. Raised under the lock of `sends`.
-    outstanding: AtomicU32,
+    /// How many sends were posted, modulo 2^32; changed under the lock of `sends`.
+    posted: AtomicU32,
+    /// How many of them were retired; changed by the device.
+    retired: AtomicU32,
     /// The length of `sends`, changed under its lock.
     send_count: AtomicU32,
     sends: Mutex<WqeRing>,
@@ -46,7 +48,8 @@ impl QpShared {
             cap,
             always: if init.sq_sig_all { SendFlags::SIGNALED } else { SendFlags::empty() },
             state: AtomicU8::new(QpState::Reset as u8),
-            outstanding: AtomicU32::new(0),
+            posted: AtomicU32::new(0),
+            retired: AtomicU32::new(0),
             send_count: AtomicU32::new(0),
             sends: Mutex::new(WqeRing::new(cap.max_send_wr, cap.max_send_sge, cap.max_inline_data)),
             recv_count: AtomicU32::new(0),
@@ -102,13 +105,13 @@ impl QpShared {
         let mut sends = lock(&self.sends);
         check_send_state(self.state())?;
         // Acquire: with the device's Release, a place is free only once the device is done with it.
-        if self.outstanding.load(Ordering::Acquire) >= self.cap.max_send_wr {
+        if self.outstanding_sends() >= self.cap.max_send_wr {
             return Err(full);
         }
         if !sends.push(wr, wr.flags | self.always, len) {
             return Err(full);
         }
-        self.outstanding.fetch_add(1, Ordering::Relaxed);
+        self.posted.store(self.posted.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         self.send_count.store(sends.len(), Ordering::Release);
         Ok(())
     }
@@ -146,12 +149,11 @@ impl QpShared {
     /// Device: `count` sends have left the queue (completed or retired unsignaled), so that as many may be posted.
     /// Call it after they were popped from the device's ring.
     pub fn retire_sends(&self, count: u32) {
-        let before = self.outstanding.fetch_sub(count, Ordering::Release);
+        // A mistake of ours must not leave a count near 2^32, which would refuse every post for ever.
+        let before = self.outstanding_sends();
         debug_assert!(before >= count, "{count} sends retired of {before}");
-        if before < count {
-            // A mistake of ours must not leave a count near 2^32, which would refuse every post for ever.
-            self.outstanding.store(0, Ordering::Release);
-        }
+        let retired = self.retired.load(Ordering::Relaxed).wrapping_add(count.min(before));
+        self.retired.store(retired, Ordering::Release);
     }
 
     /// Device: takes the oldest receive; its list is copied into `sgl` (cleared first, capacity kept). `None` if none
@@ -172,9 +174,11 @@ impl QpShared {
         self.recv_count.load(Ordering::Acquire)
     }
 
-    /// Sends that are posted and not retired. One load.
+    /// Sends that are posted and not retired.
     pub fn outstanding_sends(&self) -> u32 {
-        self.outstanding.load(Ordering::Acquire)
+        // In this order: what is retired was posted before.
+        let retired = self.retired.load(Ordering::Acquire);
+        self.posted.load(Ordering::Relaxed).wrapping_sub(retired)
     }
 
     /// Device: forgets everything that is posted (RESET). [`set_state`](Self::set_state) does the same; alone, this
@@ -194,7 +198,7 @@ impl QpShared {
     fn forget(&self, sends: &mut WqeRing, recvs: &mut RecvQueue) {
         sends.clear();
         recvs.clear();
-        self.outstanding.store(0, Ordering::Release);
+        self.retired.store(self.posted.load(Ordering::Relaxed), Ordering::Release);
         self.send_count.store(0, Ordering::Release);
         self.recv_count.store(0, Ordering::Release);
     }

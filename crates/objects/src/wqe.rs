@@ -74,6 +74,11 @@ impl WqeRing {
         len
     }
 
+    /// Elements that it holds at most.
+    pub fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -100,16 +105,26 @@ impl WqeRing {
         self.append(WqeRef { wqe: &wqe, sgl, inline })
     }
 
-    /// The element with this number, if it is in the ring.
-    pub fn get(&self, number: u64) -> Option<WqeRef<'_>> {
+    /// The fixed part of the element with this number, if it is in the ring.
+    #[inline]
+    pub fn wqe(&self, number: u64) -> Option<&Wqe> {
         if number < self.head || number >= self.tail {
             return None;
         }
+        self.wqes.get(self.slot(number))
+    }
+
+    /// The element with this number, if it is in the ring.
+    #[inline]
+    pub fn get(&self, number: u64) -> Option<WqeRef<'_>> {
+        let wqe = self.wqe(number)?;
         let slot = self.slot(number);
-        let wqe = self.wqes.get(slot)?;
         let sgl = &self.sges[slot * self.max_sge..][..usize::from(wqe.num_sge)];
-        let inline_len = if wqe.flags.contains(SendFlags::INLINE) { wqe.len as usize } else { 0 };
-        let inline = &self.inline[slot * self.max_inline..][..inline_len];
+        let inline = if wqe.flags.contains(SendFlags::INLINE) {
+            &self.inline[slot * self.max_inline..][..wqe.len as usize]
+        } else {
+            &[]
+        };
         Some(WqeRef { wqe, sgl, inline })
     }
 
@@ -161,8 +176,15 @@ impl WqeRing {
                 self.sges.resize(self.wqes.len() * self.max_sge, Sge::default());
             }
         }
-        self.sges[slot * self.max_sge..][..from.sgl.len()].copy_from_slice(from.sgl);
-        self.inline[slot * self.max_inline..][..from.inline.len()].copy_from_slice(from.inline);
+        // Most lists have one element, and copying it is less than calling a function for it.
+        match from.sgl {
+            [] => {}
+            [one] => self.sges[slot * self.max_sge] = *one,
+            list => self.sges[slot * self.max_sge..][..list.len()].copy_from_slice(list),
+        }
+        if !from.inline.is_empty() {
+            self.inline[slot * self.max_inline..][..from.inline.len()].copy_from_slice(from.inline);
+        }
         self.tail += 1;
         true
     }
