@@ -21,6 +21,13 @@ impl Defaults {
         Self { traffic_class: config.traffic_class, hop_limit: config.hop_limit }
     }
 
+    /// Whether a lone packet on this route needs no control message.
+    #[inline]
+    pub(super) fn suit(self, route: &Route) -> bool {
+        route.traffic_class == self.traffic_class
+            && (route.hop_limit == self.hop_limit || route.hop_limit == 0)
+    }
+
     /// A whole batch, which the kernel cuts into packets if there are several.
     pub(super) fn super_packet<'a>(self, route: &Route, batch: &'a TxBatch) -> Outgoing<'a> {
         // A segment is a part of a batch, which has less than 64 KiB.

@@ -75,6 +75,25 @@ impl SendArrays {
     }
 }
 
+/// Sends one datagram without control messages: the cheapest way there is. How many the kernel took: one.
+///
+/// # Errors
+/// What the kernel says. Nothing was sent then.
+pub(super) fn send_one(
+    fd: BorrowedFd<'_>,
+    bytes: &[u8],
+    addr: &(SockAddr, libc::socklen_t),
+) -> io::Result<usize> {
+    let (addr, addr_len) = (&raw const addr.0, addr.1);
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: the kernel reads `bytes` and the first `addr_len` bytes of `addr`, at most its size; both outlive the call,
+    // which cannot block or be cancelled.
+    let sent = unsafe {
+        libc::syscall(libc::SYS_sendto, fd.as_raw_fd(), bytes.as_ptr(), bytes.len(), flags, addr, addr_len)
+    };
+    if sent >= 0 { Ok(1) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Memory for what one `recvmmsg` brings.
 #[derive(Debug)]
 pub(super) struct RecvArrays {

@@ -2,12 +2,13 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
 use userdma_mem::{Route, TxBatch};
 
 use super::gso::Defaults;
-use super::mmsg::{Outgoing, SendArrays};
+use super::mmsg::{SendArrays, send_one};
+use super::sockaddr::SockAddr;
 use super::{TX_SOCKETS, UdpConfig};
 
 /// What became of the batches of one send.
@@ -94,14 +95,18 @@ impl Sender {
         if first.count() > 1 && !segmentation {
             return self.send_singly(first, route, report);
         }
-        let run = batches.iter().map_while(|batch| {
-            let next = batch.route()?;
-            let joins = next.socket == route.socket && suits(next, ipv4);
-            (joins && (segmentation || batch.count() == 1)).then_some((batch, next))
-        });
         let fd = self.sockets[usize::from(route.socket)].as_fd();
-        let messages = run.map(|(batch, route)| defaults.super_packet(route, batch));
-        match send_twice(&mut self.arrays, fd, messages, report) {
+        let is_lone = batches.len() == 1 && first.count() == 1 && defaults.suit(route);
+        let result = if is_lone {
+            // Most packets are alone where latency counts: they go with the least effort.
+            let addr = SockAddr::new(route.remote, route.remote_port, route.scope_id);
+            send_twice(report, || send_one(fd, first.bytes(), &addr))
+        } else {
+            let run = run(batches, route, segmentation);
+            let messages = run.map(|(batch, route)| defaults.super_packet(route, batch));
+            send_twice(report, || self.arrays.send(fd, messages.clone()))
+        };
+        match result {
             Ok(sent) => {
                 for batch in &batches[..sent] {
                     report.packets += batch.count();
@@ -134,7 +139,7 @@ impl Sender {
         while sent < batch.count() {
             let packets = batch.bytes().chunks(batch.segment().max(1));
             let rest = packets.skip(sent).map(|packet| self.defaults.single(route, packet));
-            match send_twice(&mut self.arrays, fd, rest, report) {
+            match send_twice(report, || self.arrays.send(fd, rest.clone())) {
                 Ok(taken) => sent += taken,
                 Err(Refusal::Full) if sent == 0 => return Outcome::Blocked,
                 Err(Refusal::TooLong) => {
@@ -156,6 +161,19 @@ impl Sender {
         }
         Outcome::Sent(1)
     }
+}
+
+/// The batches that can go with the first, on the same socket.
+fn run<'a>(
+    batches: &'a [TxBatch],
+    first: &'a Route,
+    segmentation: bool,
+) -> impl Iterator<Item = (&'a TxBatch, &'a Route)> + Clone {
+    batches.iter().map_while(move |batch| {
+        let route = batch.route()?;
+        let joins = route.socket == first.socket && suits(route, first.remote.is_ipv4());
+        (joins && (segmentation || batch.count() == 1)).then_some((batch, route))
+    })
 }
 
 /// Whether a batch with this route can be sent from an address of this family.
@@ -187,15 +205,13 @@ impl From<io::Error> for Refusal {
     }
 }
 
-/// Sends messages; an error that a second try does not meet again belonged to an earlier packet.
-fn send_twice<'a>(
-    arrays: &mut SendArrays,
-    fd: BorrowedFd<'_>,
-    messages: impl Iterator<Item = Outgoing<'a>> + Clone,
+/// Sends; an error that a second try does not meet again belonged to an earlier packet.
+fn send_twice(
     report: &mut SendReport,
+    mut send: impl FnMut() -> io::Result<usize>,
 ) -> Result<usize, Refusal> {
     report.calls += 1;
-    let first = match arrays.send(fd, messages.clone()) {
+    let first = match send() {
         Ok(sent) => return Ok(sent),
         Err(error) => Refusal::from(error),
     };
@@ -203,7 +219,7 @@ fn send_twice<'a>(
         return Err(first);
     }
     report.calls += 1;
-    let sent = arrays.send(fd, messages)?;
+    let sent = send()?;
     report.icmp_errors += 1;
     Ok(sent)
 }
