@@ -6,7 +6,7 @@ use userdma_link::{Link, RecvReport, clock};
 use userdma_mem::LinkCaps;
 use userdma_nic::Shard;
 use userdma_objects::Cq;
-use userdma_verbs::Time;
+use userdma_verbs::{Qpn, Time};
 
 use crate::channel::Descriptor;
 use crate::shared::Shared;
@@ -51,8 +51,9 @@ enum Glance {
 /// Who drives, and so what there is to do.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Role<'a> {
-    /// A caller that has posted: transmits, and does not look for packets.
-    Post,
+    /// A caller that has posted, to this queue pair or to those whose doorbells ring: transmits, and does not look for
+    /// packets.
+    Post(Option<Qpn>),
     /// A caller that found its completion queue empty.
     Poll(&'a Cq),
     /// The progress thread.
@@ -86,7 +87,7 @@ impl Core {
                 Glance::Received(now) => self.finish(now, shared, role, Received { all: true, any: true }),
                 Glance::Busy => self.drive(shared, role),
             },
-            Role::Post | Role::Thread | Role::Waiter(_) | Role::Control => self.drive(shared, role),
+            Role::Post(_) | Role::Thread | Role::Waiter(_) | Role::Control => self.drive(shared, role),
         }
     }
 
@@ -119,15 +120,18 @@ impl Core {
         while let Some(command) = shared.commands.next() {
             command(self, now);
         }
-        self.shard.handle_doorbells(now);
+        self.shard.handle_doorbells();
+        if let Role::Post(Some(qpn)) = role {
+            self.shard.handle_post(qpn);
+        }
         if self.deadline <= now.nanos() {
             self.shard.handle_timeout(now);
         }
-        if !matches!(role, Role::Post) {
+        if !matches!(role, Role::Post(_)) {
             shared.polls.forget_posts();
         }
         let received = match role {
-            Role::Post => Received { all: true, any: false },
+            Role::Post(_) => Received { all: true, any: false },
             Role::Poll(_) => self.receive(now, QUIET_POLLS, || shared.polls.add_packets()),
             Role::Thread | Role::Waiter(_) | Role::Control => self.receive(now, 0, || ()),
         };
@@ -182,7 +186,7 @@ impl Core {
     fn transmit(&mut self, now: Time, role: Role<'_>, something_came: bool) -> Sent {
         let (batches, acks) = match role {
             // An acknowledgement goes after the data that was posted.
-            Role::Post => (POST_BATCHES, true),
+            Role::Post(_) => (POST_BATCHES, true),
             // A caller that has got something, in its queue or in its memory, is about to answer it: the acknowledgement goes
             // with the answer, or with the next poll that finds nothing, or when its time has come.
             Role::Poll(cq) => (DRIVE_BATCHES, !something_came && cq.is_empty()),

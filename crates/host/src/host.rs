@@ -184,9 +184,7 @@ impl Host {
     /// once, the next empty poll sends, or the progress thread.
     #[inline]
     pub fn doorbell_send(&self, qp: &QpShared) {
-        let shared = &*self.owner.shared;
-        shared.doorbells.ring(qp.qpn());
-        shared.post();
+        self.owner.shared.post(qp.qpn());
     }
 
     /// Notes that something was posted to a send queue, and leaves it to the next drive to start it.
@@ -223,7 +221,7 @@ impl Host {
         shared.check()?;
         shared.polls.add();
         if cq.is_empty() {
-            shared.try_enter(Role::Poll(cq));
+            let _ = shared.try_enter(Role::Poll(cq));
             return Ok(!cq.is_empty());
         }
         Ok(true)

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use userdma_link::Capture;
 use userdma_nic::{Doorbells, GidEntry};
-use userdma_verbs::AsyncEvent;
+use userdma_verbs::{AsyncEvent, Qpn};
 
 use crate::bell::Bell;
 use crate::command::Commands;
@@ -127,19 +127,25 @@ impl Shared {
     /// from the third on only each sixteenth post drives. The others leave with that, with the next empty poll, or, if
     /// none comes, when the progress thread comes back from its lease. Without a lease each post drives.
     #[inline]
-    pub(crate) fn post(&self) {
+    pub(crate) fn post(&self, qpn: Qpn) {
         let posts = self.polls.add_post();
         if posts > SINGLE_POSTS && !posts.is_multiple_of(POSTS_PER_DRIVE) && self.watch.is_leased() {
+            self.doorbells.ring(qpn);
             return;
         }
-        let _ = self.ring(Role::Post);
+        // Who drives tells the device himself: the doorbell is for others.
+        if self.try_enter(Role::Post(Some(qpn))) == Visit::Elsewhere {
+            self.doorbells.ring(qpn);
+            let _ = self.ring(Role::Post(None));
+        }
     }
 
     /// Drives if nobody does.
     #[inline]
-    pub(crate) fn try_enter(&self, role: Role<'_>) {
+    pub(crate) fn try_enter(&self, role: Role<'_>) -> Visit {
         let visit = self.core.try_enter(self.rounds(), |core| self.progress(core, role));
         self.hand_over(visit);
+        visit
     }
 
     fn progress(&self, core: &mut Core, role: Role<'_>) {

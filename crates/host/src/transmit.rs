@@ -120,7 +120,7 @@ impl TxPool {
             };
             let report = link.send(now, batches);
             self.head += report.taken;
-            if report != SendReport::default() {
+            if report.caps_changed || report.too_long.is_some() {
                 self.note(shard, link, &report);
             }
             if report.blocked {
@@ -132,6 +132,7 @@ impl TxPool {
     }
 
     /// Takes over what a send has told of the link.
+    #[cold]
     fn note(&mut self, shard: &mut Shard, link: &Link, report: &SendReport) {
         if report.caps_changed {
             let caps = link.caps();

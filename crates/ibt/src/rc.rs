@@ -20,12 +20,15 @@ mod send;
 #[cfg(test)]
 mod tests;
 
+use std::time::Duration;
+
 use userdma_mem::{Route, TxBatch};
 use userdma_verbs::{
     AsyncEvent, PKey, Psn, QpAttr, QpAttrMask, QpCap, QpState, Time, Wc, WcOpcode, WcStatus,
 };
-use userdma_wire::{Bth, Opcode, Packet, Pseudo};
+use userdma_wire::{Bth, FlowIcrc, Opcode, Packet, PacketWriter};
 
+use self::answers::BrokenRead;
 use self::requester::Requester;
 use self::responder::Responder;
 use crate::{Ctx, Window};
@@ -35,8 +38,8 @@ use crate::{Ctx, Window};
 pub struct Path {
     /// The route.
     pub route: Route,
-    /// The masked headers of packets that we send.
-    pub pseudo: Pseudo,
+    /// The ICRC of packets that we send.
+    pub icrc: FlowIcrc,
 }
 
 /// How far a fill came.
@@ -152,29 +155,41 @@ impl Rc {
         }
     }
 
-    /// Appends packets to `batch` until it is full, another size must begin a new one, or nothing is left. Owed
-    /// acknowledgements join if requests or other responses left in this call, or if `acks`.
+    /// Takes over what was posted, then appends packets to `batch` until it is full, another size must begin a new one, or
+    /// nothing is left. Owed acknowledgements join if requests or other responses left in this call, or if `acks`.
     pub fn fill(&mut self, ctx: &mut Ctx<'_>, batch: &mut TxBatch, acks: bool) -> Fill {
-        let Some(path) = self.path else { return Fill::Done };
+        self.handle_doorbell(ctx);
         let before = batch.count();
-        let mut result = loop {
-            let mut out = Out { path: &path, attr: &self.attr, batch: &mut *batch };
-            match self.resp.fill(ctx, &mut out) {
+        let result = loop {
+            match self.fill_in_order(ctx, batch, before, acks) {
                 Ok(fill) => break fill,
                 Err(broken) => self.fail_read(ctx, broken),
             }
         };
-        let mut out = Out { path: &path, attr: &self.attr, batch: &mut *batch };
-        if result == Fill::Done {
-            result = self.req.fill(ctx, self.state, &mut out);
-        }
-        if result == Fill::Done {
-            let sent = out.batch.count() > before;
-            result = self.resp.fill_ack(ctx, &mut out, acks || sent);
-        }
-        ctx.stats.sent_pkts += (out.batch.count() - before) as u64;
+        ctx.stats.sent_pkts += (batch.count() - before) as u64;
         self.settle(ctx);
         result
+    }
+
+    /// Answers first, then requests, then acknowledgements. `Err` if a READ cannot be answered any further.
+    fn fill_in_order(
+        &mut self,
+        ctx: &mut Ctx<'_>,
+        batch: &mut TxBatch,
+        before: usize,
+        acks: bool,
+    ) -> Result<Fill, BrokenRead> {
+        let Some(path) = &mut self.path else { return Ok(Fill::Done) };
+        let is_conversing = self.resp.heard_at.is_some_and(|at| ctx.now.since(at) < CONVERSATION);
+        let mut out = Out { path, attr: &self.attr, batch, is_conversing };
+        if self.resp.fill(ctx, &mut out)? == Fill::More {
+            return Ok(Fill::More);
+        }
+        if self.req.fill(ctx, self.state, &mut out) == Fill::More {
+            return Ok(Fill::More);
+        }
+        let sent = out.batch.count() > before;
+        Ok(self.resp.fill_ack(ctx, &mut out, acks || sent))
     }
 
     /// Whether a fill would send something without owed acknowledgements.
@@ -287,9 +302,18 @@ fn copy_attr(to: &mut QpAttr, from: &QpAttr, mask: QpAttrMask) {
 
 /// Where packets are written, and what every one of them has in common.
 struct Out<'a> {
-    path: &'a Path,
+    path: &'a mut Path,
     attr: &'a QpAttr,
     batch: &'a mut TxBatch,
+    /// The peer sends requests as well, just now.
+    is_conversing: bool,
+}
+
+/// A packet's place in a batch: to be written, then sealed.
+struct Place<'a> {
+    bytes: &'a mut [u8],
+    index: u16,
+    icrc: &'a mut FlowIcrc,
 }
 
 impl Out<'_> {
@@ -305,11 +329,26 @@ impl Out<'_> {
         self.batch.fits(&self.path.route, size)
     }
 
-    /// Room for a packet that [`Out::fits`] has let through: its index in the batch and its bytes.
-    fn push(&mut self, size: usize) -> Option<(u16, &mut [u8])> {
-        self.batch.push(&self.path.route, size)
+    /// Room for a packet that [`Out::fits`] has let through.
+    fn push(&mut self, size: usize) -> Option<Place<'_>> {
+        let (index, bytes) = self.batch.push(&self.path.route, size)?;
+        Some(Place { bytes, index, icrc: &mut self.path.icrc })
     }
 }
+
+impl Place<'_> {
+    fn writer(&mut self, bth: &Bth) -> PacketWriter<'_> {
+        PacketWriter::new(self.bytes, bth)
+    }
+
+    /// Ends the packet with its ICRC.
+    fn seal(self) {
+        self.icrc.seal(self.bytes, self.index);
+    }
+}
+
+/// How long after a request of the peer an answer is expected to be followed by another.
+const CONVERSATION: Duration = Duration::from_micros(100);
 
 /// What a packet is counted as in the window: its payload, and what a small packet takes of a socket buffer.
 const fn packet_cost(payload_len: u32) -> u32 {
@@ -318,7 +357,8 @@ const fn packet_cost(payload_len: u32) -> u32 {
 
 /// Packets of a message of `len` bytes: one at least.
 const fn packets_of(len: u32, mtu: u32) -> u32 {
-    if len == 0 { 1 } else { len.div_ceil(mtu) }
+    // Most messages fit one packet; dividing takes longer than finding that out.
+    if len <= mtu { 1 } else { len.div_ceil(mtu) }
 }
 
 /// Bytes of packet number `packet` of a message of `len` bytes.

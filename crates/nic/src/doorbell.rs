@@ -46,6 +46,7 @@ impl Doorbells {
     }
 
     /// Whether nothing is rung.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.summary.iter().all(|s| s.load(Ordering::Acquire) == 0)
     }

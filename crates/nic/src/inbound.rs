@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use userdma_mem::FrameMeta;
 use userdma_verbs::Time;
-use userdma_wire::{IcrcCheck, IdVerdict, IdWindow, Packet, Pseudo};
+use userdma_wire::{FlowIcrc, IcrcCheck, IdVerdict, IdWindow, Packet, Pseudo};
 
 /// What is known about senders.
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ pub(crate) struct Flow {
     pub(crate) canonical_remote: IpAddr,
     /// In canonical form, to be compared with paths.
     pub(crate) canonical_local: IpAddr,
-    pseudo: Pseudo,
+    icrc: FlowIcrc,
     /// The source's entry in the table of identifications, once one of its packets was good.
     id_slot: Option<usize>,
 }
@@ -69,7 +69,7 @@ impl Flow {
             local_port: meta.local_port,
             canonical_remote: remote,
             canonical_local: local,
-            pseudo: Pseudo::new(remote, local, meta.remote_port, meta.local_port),
+            icrc: FlowIcrc::new(Pseudo::new(remote, local, meta.remote_port, meta.local_port)),
             id_slot: ids.find(remote),
         }
     }
@@ -83,14 +83,14 @@ impl Flow {
 
     fn check(&mut self, now: Time, segment: u16, packet: &Packet<'_>, ids: &mut IdTable) -> Verdict {
         let IpAddr::V4(source) = self.canonical_remote else {
-            return match self.pseudo.verify(packet, 0) {
+            return match self.icrc.verify(packet, 0) {
                 IcrcCheck::Good => Verdict::Good,
                 IcrcCheck::GoodWithId(_) | IcrcCheck::Bad => Verdict::Bad,
             };
         };
         let mut window = ids.window(self.id_slot);
         let hint = window.hint(segment);
-        let verdict = match self.pseudo.verify(packet, hint) {
+        let verdict = match self.icrc.verify(packet, hint) {
             // Nothing to learn from a source that is known and numbers as we do.
             IcrcCheck::Good if self.id_slot.is_some() && hint == segment && segment < IdWindow::SMALL => {
                 return Verdict::Good;

@@ -8,7 +8,7 @@ use userdma_verbs::{
     AccessFlags, AhAttr, DeviceAttr, Gid, ModifyQpError, Mtu, QpAttr, QpAttrMask as M, QpState, Qpn, Time,
     Transition,
 };
-use userdma_wire::Pseudo;
+use userdma_wire::{FlowIcrc, Pseudo};
 
 use crate::{GidEntry, Shard};
 
@@ -70,7 +70,7 @@ impl Shard {
         let label = if av.grh.flow_label != 0 { av.grh.flow_label } else { flow_label(qpn, dest) };
         let route = self.resolve(av, label)?;
         let pseudo = Pseudo::new(route.local, route.remote, route.local_port, route.remote_port);
-        Ok(Path { route, pseudo })
+        Ok(Path { route, icrc: FlowIcrc::new(pseudo) })
     }
 
     /// Where packets with an address vector go. `label` chooses the transmit socket.

@@ -99,17 +99,27 @@ impl Shard {
         }
     }
 
-    /// Takes over what was posted on queue pairs whose doorbell rang.
-    pub fn handle_doorbells(&mut self, now: Time) {
+    /// Gives queue pairs whose doorbell rang a turn: [`Shard::poll_transmit`] takes over what was posted.
+    #[inline]
+    pub fn handle_doorbells(&mut self) {
+        if !self.doorbells.is_empty() {
+            self.take_doorbells();
+        }
+    }
+
+    fn take_doorbells(&mut self) {
         let mut rung = std::mem::take(&mut self.rung);
         self.doorbells.drain(|index| rung.push(index));
         for index in rung.drain(..) {
-            if self.drive_quietly(now, index, Rc::handle_doorbell).is_some() {
-                // A turn even if the window is full, so that the queue pair gets in line for it.
-                self.make_ready(index);
-            }
+            // A turn even if the window is full, so that the queue pair gets in line for it.
+            self.make_ready(index);
         }
         self.rung = rung;
+    }
+
+    /// As if the doorbell of `qpn` had rung.
+    pub fn handle_post(&mut self, qpn: Qpn) {
+        self.make_ready(qpn.get() & INDEX_MASK);
     }
 
     /// The time has come that [`Shard::poll_timeout`] named, or not yet (then nothing happens).
@@ -129,6 +139,7 @@ impl Shard {
     }
 
     /// Lets acknowledgements that are owed leave with the next polls, without waiting for their delay.
+    #[inline]
     pub fn release_acks(&mut self) {
         while let Some(index) = self.ack_timers.pop_due(Time::NEVER) {
             if self.qps.get(index).is_some_and(|qp| qp.rc.ack_owed_since().is_some()) {
@@ -139,8 +150,13 @@ impl Shard {
 
     /// Fills `batch`, which must be empty, with packets to one queue pair, and says by which link they go. `None` if
     /// there is nothing to send. Queue pairs take turns.
+    #[inline]
     pub fn poll_transmit(&mut self, now: Time, batch: &mut TxBatch) -> Option<LinkId> {
         debug_assert!(batch.is_empty());
+        if self.ready.is_empty() { None } else { self.take_turns(now, batch) }
+    }
+
+    fn take_turns(&mut self, now: Time, batch: &mut TxBatch) -> Option<LinkId> {
         while let Some(index) = self.ready.pop_front() {
             let Some(qp) = self.qps.get_mut(index) else { continue };
             qp.is_ready = false;

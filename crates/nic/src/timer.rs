@@ -59,6 +59,7 @@ impl Timers {
     }
 
     /// Takes out one entry whose time has come, earliest first.
+    #[inline]
     pub(crate) fn pop_due(&mut self, now: Time) -> Option<u32> {
         let first = self.heap.first().filter(|entry| entry.at <= now)?.index;
         self.remove(0);

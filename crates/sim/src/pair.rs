@@ -259,7 +259,7 @@ impl Pair {
         for side in [0, 1] {
             let host = &mut self.hosts[side];
             if host.is_rung() {
-                host.shard.handle_doorbells(self.now);
+                host.shard.handle_doorbells();
             }
             if host.shard.poll_timeout().is_some_and(|at| at <= self.now) {
                 host.shard.handle_timeout(self.now);

@@ -5,9 +5,7 @@
 //! next request or when the device says that no reply is coming.
 
 use userdma_verbs::{AccessFlags, Msn, Psn, QpState, RKey, RnrTimer, Time};
-use userdma_wire::{
-    Aeth, AtomicAckEth, Bth, NakCode, Opcode, Operation, Packet, PacketWriter, Syndrome, packet_len,
-};
+use userdma_wire::{Aeth, AtomicAckEth, Bth, NakCode, Opcode, Operation, Packet, Syndrome, packet_len};
 
 use super::responder::{Resource, Responder, count_refusal};
 use super::{Fill, Out, Rc, credits, packets_of, payload_of};
@@ -297,9 +295,8 @@ fn send_read_packet(ctx: &mut Ctx<'_>, out: &mut Out<'_>, read: &ReadAnswer) -> 
         )
         .map_err(|_| NakCode::RemoteAccess)?;
     let bth = out.bth(opcode, read.first_psn.add(read.next));
-    let path = out.path;
-    let Some((index, bytes)) = out.push(size) else { return Ok(false) };
-    let mut writer = PacketWriter::new(bytes, &bth);
+    let Some(mut place) = out.push(size) else { return Ok(false) };
+    let mut writer = place.writer(&bth);
     if opcode != Opcode::RcReadResponseMiddle {
         writer = writer.aeth(&Aeth::new(Syndrome::ACK, read.msn));
     }
@@ -307,28 +304,27 @@ fn send_read_packet(ctx: &mut Ctx<'_>, out: &mut Out<'_>, read: &ReadAnswer) -> 
         out.batch.pop(size);
         return Err(NakCode::RemoteOperational);
     }
-    path.pseudo.seal(bytes, index);
+    place.seal();
     Ok(true)
 }
 
 fn send_atomic_ack(out: &mut Out<'_>, psn: Psn, msn: Msn, original: u64) -> bool {
     let opcode = Opcode::RcAtomicAcknowledge;
     let bth = out.bth(opcode, psn);
-    let path = out.path;
-    let Some((index, bytes)) = out.push(packet_len(opcode, 0)) else { return false };
-    PacketWriter::new(bytes, &bth)
+    let Some(mut place) = out.push(packet_len(opcode, 0)) else { return false };
+    place
+        .writer(&bth)
         .aeth(&Aeth::new(Syndrome::ACK, msn))
         .atomic_ack_eth(&AtomicAckEth::new(original))
         .finish();
-    path.pseudo.seal(bytes, index);
+    place.seal();
     true
 }
 
 /// Appends an ACK or NAK; false if it needs a new batch.
 fn put_acknowledge(bth: &Bth, aeth: &Aeth, out: &mut Out<'_>) -> bool {
-    let path = out.path;
-    let Some((index, bytes)) = out.push(packet_len(Opcode::RcAcknowledge, 0)) else { return false };
-    PacketWriter::new(bytes, bth).aeth(aeth).finish();
-    path.pseudo.seal(bytes, index);
+    let Some(mut place) = out.push(packet_len(Opcode::RcAcknowledge, 0)) else { return false };
+    place.writer(bth).aeth(aeth).finish();
+    place.seal();
     true
 }

@@ -241,12 +241,18 @@ impl Requester {
 
     /// Retires what is done at the head of the ring.
     pub(super) fn retire_done(&mut self, ctx: &mut Ctx<'_>) {
+        let mut retired = 0;
         while self.head_is_done() {
             let Some(wqe) = self.ring.pop() else { break };
-            ctx.qp.retire_sends(1);
+            retired += 1;
             if wqe.flags.contains(SendFlags::SIGNALED) {
+                // Its place is free before its completion is seen.
+                ctx.qp.retire_sends(std::mem::take(&mut retired));
                 complete(ctx, &wqe);
             }
+        }
+        if retired > 0 {
+            ctx.qp.retire_sends(retired);
         }
         self.skip_to_head();
     }

@@ -22,6 +22,8 @@ pub(super) struct Mark {
     pub(super) piece: u32,
     /// Where the next response lands.
     pub(super) landing: SgCursor,
+    /// A local operation that was executed: it is not executed again when sending goes back.
+    pub(super) is_executed: bool,
 }
 
 /// The sending side of a connection.
@@ -50,6 +52,8 @@ pub(super) struct Requester {
     pub(super) retries_left: u8,
     pub(super) rnr_left: u8,
     pub(super) ack_deadline: Option<Time>,
+    /// The timer has asked for an acknowledgement, and nothing has come forward since.
+    pub(super) has_asked: bool,
     pub(super) rnr_until: Option<Time>,
     /// A gap in the responses was acted on, and nothing has come forward since.
     pub(super) gap_handled: bool,
@@ -65,7 +69,7 @@ impl Requester {
         let capacity = cap.max_send_wr.max(1);
         Self {
             ring: WqeRing::new(capacity, cap.max_send_sge, cap.max_inline_data),
-            marks: vec![Mark::default(); capacity as usize].into_boxed_slice(),
+            marks: vec![Mark::default(); (capacity as usize).next_power_of_two()].into_boxed_slice(),
             begun: 0,
             next: 0,
             next_packet: 0,
@@ -79,6 +83,7 @@ impl Requester {
             retries_left: 0,
             rnr_left: 0,
             ack_deadline: None,
+            has_asked: false,
             rnr_until: None,
             gap_handled: false,
             recover_psn: None,
@@ -99,6 +104,7 @@ impl Requester {
         self.retries_left = attr.retry_cnt;
         self.rnr_left = attr.rnr_retry;
         self.gap_handled = false;
+        self.has_asked = false;
     }
 
     pub(super) fn next_psn(&self) -> Psn {
@@ -120,13 +126,14 @@ impl Requester {
 
     pub(super) fn mark_mut(&mut self, number: u64) -> &mut Mark {
         let slot = self.slot(number);
-        // `slot` is a remainder by the length, which is at least 1.
+        // `slot` is below the length.
         &mut self.marks[slot]
     }
 
+    #[inline]
     fn slot(&self, number: u64) -> usize {
-        // The remainder is below a length of memory, so it fits.
-        usize::try_from(number % self.marks.len() as u64).unwrap_or(0)
+        // As many marks as a power of two; what the mask leaves is below a length of memory.
+        usize::try_from(number & (self.marks.len() as u64 - 1)).unwrap_or(0)
     }
 
     /// Whether the oldest element can leave the ring: it was begun and nothing of it is missing.

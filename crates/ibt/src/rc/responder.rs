@@ -85,6 +85,8 @@ pub(super) struct Responder {
     /// The owed acknowledgement leaves with the next fill.
     pub(super) ack_due: bool,
     established: bool,
+    /// When the last new request came.
+    pub(super) heard_at: Option<Time>,
 }
 
 impl Responder {
@@ -103,6 +105,7 @@ impl Responder {
             owed: None,
             ack_due: false,
             established: false,
+            heard_at: None,
         }
     }
 
@@ -124,6 +127,7 @@ impl Responder {
         self.recv = None;
         self.nak_sent = false;
         self.established = false;
+        self.heard_at = None;
         self.msn = Msn::default();
     }
 
@@ -168,7 +172,10 @@ impl Rc {
     pub(super) fn handle_request(&mut self, ctx: &mut Ctx<'_>, packet: &Packet<'_>) {
         let psn = packet.bth().psn();
         match self.resp.judge(psn) {
-            Judgement::Accept => self.execute(ctx, packet),
+            Judgement::Accept => {
+                self.resp.heard_at = Some(ctx.now);
+                self.execute(ctx, packet);
+            }
             Judgement::Repeat => {
                 ctx.stats.duplicate_request += 1;
                 if self.may_have_executed(packet) {

@@ -22,9 +22,40 @@ impl Requester {
         if self.ack_deadline.is_none_or(|deadline| deadline > ctx.now) {
             return None;
         }
+        if self.ask(ctx, attr) {
+            return None;
+        }
         ctx.stats.local_ack_timeout_err += 1;
         self.on_loss(ctx.window);
         self.retry(ctx, attr)
+    }
+
+    /// If the last packets have not asked for an acknowledgement: sends the last one again, so that it does. Nothing is
+    /// known to be lost; if it was, the answer says so, or the next timeout.
+    fn ask(&mut self, ctx: &mut Ctx<'_>, attr: &QpAttr) -> bool {
+        let is_open = self.since_ack_req > 0 && !self.has_asked;
+        let Some(last) = self.next.checked_sub(1).filter(|_| is_open) else { return false };
+        let (Some(&wqe), mark) = (self.ring.wqe(last), self.mark(last)) else { return false };
+        // Once: a second timeout in a row is a loss.
+        self.has_asked = true;
+        // After a local operation, or within a message, all of it is sent again.
+        if self.next_packet != 0 || mark.packets == 0 || mark.acked == mark.packets {
+            self.go_back(ctx, attr);
+            return true;
+        }
+        let packet = mark.packets - 1;
+        let mtu = attr.path_mtu.bytes();
+        let cost = Self::cost(wqe.len, mtu, packet, mark.packets).min(self.in_flight);
+        ctx.window.forget(cost);
+        self.in_flight -= cost;
+        (self.next, self.next_packet, self.next_psn) = (last, packet, self.next_psn.sub(1));
+        let offset = u64::from(packet) * u64::from(mtu);
+        self.cursor = self.ring.get(last).map_or(SgCursor::default(), |e| SgCursor::at(e.sgl, offset));
+        // `since_ack_req` stays until the packet leaves: it may do so even if the window is full.
+        self.ack_deadline = attr.timeout.duration().map(|timeout| ctx.now + timeout);
+        // What could not be sent after it is tried again.
+        self.fault = None;
+        true
     }
 
     /// Sends again from the oldest unanswered PSN on, if the retry count allows; `Some` if it does not.

@@ -2,7 +2,7 @@
 
 use userdma_objects::{SgCursor, Wqe, gather};
 use userdma_verbs::{AtomicOp, BindMw, QpAttr, QpState, RKey, RemoteAddr, SendFlags, SendOp, WcStatus};
-use userdma_wire::{AtomicEth, Opcode, PacketWriter, Reth, packet_len};
+use userdma_wire::{AtomicEth, Opcode, Reth, packet_len};
 
 use super::data::{Data, position};
 use super::requester::{Mark, Requester};
@@ -36,8 +36,7 @@ impl Requester {
                     return Fill::Done;
                 }
             }
-            let Some(element) = self.ring.get(self.next) else { return Fill::Done };
-            let wqe = *element.wqe;
+            let Some(&wqe) = self.ring.wqe(self.next) else { return Fill::Done };
             if self.next_packet == 0 && self.next >= self.begun {
                 self.begin(&wqe, out.mtu(), ctx.window);
             }
@@ -82,7 +81,7 @@ impl Requester {
         if !(state == QpState::Rts || state == QpState::Sqd && finishes) {
             return Err(Wait::Idle);
         }
-        let wqe = self.ring.get(self.next).ok_or(Wait::Idle)?.wqe;
+        let wqe = self.ring.wqe(self.next).ok_or(Wait::Idle)?;
         if self.next_packet == 0 && wqe.flags.contains(SendFlags::FENCE) && !self.reads.is_empty() {
             return Err(Wait::Idle);
         }
@@ -116,21 +115,31 @@ impl Requester {
             | SendOp::WriteWithImm(..)
             | SendOp::Read(_) => packets_of(wqe.len, mtu),
         };
-        let piece = (window.limit() / 2 / packet_cost(mtu)).max(1);
-        *self.mark_mut(self.next) =
-            Mark { first_psn: self.next_psn, packets, acked: 0, piece, landing: SgCursor::default() };
+        let piece = match wqe.op {
+            SendOp::Read(_) => (window.limit() / 2 / packet_cost(mtu)).max(1),
+            SendOp::LocalInv(_)
+            | SendOp::BindMw(_)
+            | SendOp::Atomic(..)
+            | SendOp::Send
+            | SendOp::SendWithImm(_)
+            | SendOp::SendWithInv(_)
+            | SendOp::Write(_)
+            | SendOp::WriteWithImm(..) => packets,
+        };
+        *self.mark_mut(self.next) = Mark { first_psn: self.next_psn, packets, piece, ..Mark::default() };
         self.begun = self.next + 1;
     }
 
     /// An operation that needs no packet.
     fn local(&mut self, ctx: &mut Ctx<'_>, run: impl FnOnce(&mut Ctx<'_>) -> Result<(), WcStatus>) -> Step {
-        match run(ctx) {
-            Ok(()) => {
-                self.advance(0, 0, 0);
-                Step::Sent
+        if !self.mark(self.next).is_executed {
+            if let Err(status) = run(ctx) {
+                return Step::Fault(status);
             }
-            Err(status) => Step::Fault(status),
+            self.mark_mut(self.next).is_executed = true;
         }
+        self.advance(0, 0, 0);
+        Step::Sent
     }
 
     fn send_data(&mut self, ctx: &mut Ctx<'_>, out: &mut Out<'_>, wqe: &Wqe, data: Data) -> Step {
@@ -139,17 +148,18 @@ impl Requester {
         let position = position(self.next_packet, mark.packets);
         let opcode = data.opcode(position);
         let size = packet_len(opcode, payload_len as usize);
-        if !out.fits(size) {
-            return Step::Batch;
-        }
         let is_last = self.next_packet + 1 == mark.packets;
         let cost = packet_cost(payload_len);
         let mut bth = out.bth(opcode, self.next_psn);
-        bth.set_ack_req(is_last || self.since_ack_req + 1 >= ACK_REQ_EVERY || !ctx.window.has_room(cost * 2));
+        bth.set_ack_req(
+            is_last && self.needs_ack(wqe, out)
+                || self.since_ack_req + 1 >= ACK_REQ_EVERY
+                || !ctx.window.has_room(cost * 2),
+        );
         bth.set_solicited(is_last && wqe.flags.contains(SendFlags::SOLICITED));
-        let (path, offset) = (out.path, self.next_packet * out.mtu());
-        let Some((index, bytes)) = out.push(size) else { return Step::Batch };
-        let writer = data.headers(PacketWriter::new(bytes, &bth), wqe.len, position);
+        let offset = self.next_packet * out.mtu();
+        let Some(mut place) = out.push(size) else { return Step::Batch };
+        let writer = data.headers(place.writer(&bth), wqe.len, position);
         let payload = writer.payload(payload_len as usize);
         let copied = match self.ring.get(self.next) {
             Some(e) if wqe.flags.contains(SendFlags::INLINE) => copy_inline(e.inline, offset, payload),
@@ -160,10 +170,24 @@ impl Requester {
             out.batch.pop(size);
             return Step::Fault(WcStatus::LocProtErr);
         }
-        path.pseudo.seal(bytes, index);
+        place.seal();
         self.since_ack_req = if bth.ack_req() { 0 } else { self.since_ack_req + 1 };
         self.sent(ctx, out.attr, 1, cost, mark.packets);
         Step::Sent
+    }
+
+    /// Whether the last packet of a message must ask for an acknowledgement. A completion waits for it, or the place in the
+    /// queue does. If neither is the case it can come with a later message's: in a conversation each message would
+    /// otherwise cost two packets. Should no later message follow, the timer asks ([`Requester::ask`]).
+    fn needs_ack(&self, wqe: &Wqe, out: &Out<'_>) -> bool {
+        let is_crowded = self.ring.len() >= self.ring.capacity() / 2;
+        let can_wait = out.is_conversing || self.ring.wqe(self.next + 1).is_some();
+        wqe.flags.contains(SendFlags::SIGNALED)
+            || is_crowded
+            || !can_wait
+            // What is sent again is sent for the sake of an answer.
+            || self.next_psn.is_before(self.max_psn)
+            || out.attr.timeout.duration().is_none()
     }
 
     /// READs are asked for in pieces of half a window, so that the answers fit into our socket's buffer; on the wire
@@ -185,10 +209,9 @@ impl Requester {
         let reth = Reth::new(remote.addr.wrapping_add(u64::from(offset)), remote.rkey, len);
         let mut bth = out.bth(Opcode::RcReadRequest, self.next_psn);
         bth.set_ack_req(true);
-        let path = out.path;
-        let Some((index, bytes)) = out.push(size) else { return Step::Batch };
-        PacketWriter::new(bytes, &bth).reth(&reth).finish();
-        path.pseudo.seal(bytes, index);
+        let Some(mut place) = out.push(size) else { return Step::Batch };
+        place.writer(&bth).reth(&reth).finish();
+        place.seal();
         let cost = Self::cost(wqe.len, mtu, self.next_packet, self.next_packet + packets);
         self.reads.push_back(self.next_psn.add(packets - 1));
         self.since_ack_req = 0;
@@ -216,12 +239,9 @@ impl Requester {
         }
         let mut bth = out.bth(opcode, self.next_psn);
         bth.set_ack_req(true);
-        let path = out.path;
-        let Some((index, bytes)) = out.push(size) else { return Step::Batch };
-        PacketWriter::new(bytes, &bth)
-            .atomic_eth(&AtomicEth::new(remote.addr, remote.rkey, swap_add, compare))
-            .finish();
-        path.pseudo.seal(bytes, index);
+        let Some(mut place) = out.push(size) else { return Step::Batch };
+        place.writer(&bth).atomic_eth(&AtomicEth::new(remote.addr, remote.rkey, swap_add, compare)).finish();
+        place.seal();
         self.reads.push_back(self.next_psn);
         self.since_ack_req = 0;
         self.sent(ctx, out.attr, 1, packet_cost(8), 1);

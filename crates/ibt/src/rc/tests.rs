@@ -2,6 +2,7 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "test patterns are numbers cut to bytes")]
 
+mod asking;
 mod errors;
 mod requester;
 mod responder;
@@ -18,7 +19,7 @@ use userdma_verbs::{
     WcStatus,
 };
 use userdma_wire::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Ieth, Opcode, Packet, PacketWriter, Pseudo, Reth, Syndrome,
+    Aeth, AtomicAckEth, AtomicEth, Bth, FlowIcrc, Ieth, Opcode, Packet, PacketWriter, Pseudo, Reth, Syndrome,
     packet_len,
 };
 
@@ -146,7 +147,9 @@ impl Side {
     }
 
     pub(super) fn modify(&mut self, to: QpState, attr: &QpAttr, mask: QpAttrMask) {
-        let path = mask.contains(QpAttrMask::AV).then_some(Path { route: route(), pseudo: self.pseudo });
+        let path = mask
+            .contains(QpAttrMask::AV)
+            .then_some(Path { route: route(), icrc: FlowIcrc::new(self.pseudo) });
         self.run(|rc, ctx| rc.modify(ctx, to, attr, mask, path));
     }
 
