@@ -54,7 +54,7 @@ impl Lease {
     pub(crate) const MAX_NS: u64 = 50_000;
     /// The longest period then. A wake-up costs a spinning program some 15 µs of one round trip, so few are better; a program
     /// that turns to polling its memory waits once as long.
-    pub(crate) const SPINNING_NS: u64 = 800_000;
+    pub(crate) const SPINNING_NS: u64 = 3_200_000;
     /// Nanoseconds per poll of such a program, at most. A poll that brings packets counts as many.
     const SPIN_NS: u64 = 4_000;
     /// The shortest period but 0.
@@ -216,8 +216,9 @@ mod tests {
             polls += more;
             look(&mut lease, polls, true)
         };
-        let periods = [20, 20, 50, 100, 200].map(&mut look_after);
-        assert_eq!(periods, [50_000, 100_000, 200_000, 400_000, 800_000].map(Duty::Away));
+        let periods = [20, 20, 50, 100, 200, 400, 800, 800].map(&mut look_after);
+        let ms = [50, 100, 200, 400, 800, 1_600, 3_200, 3_200].map(|us| Duty::Away(1_000 * us));
+        assert_eq!(periods, ms);
         assert_eq!(look_after(10), Duty::Away(25_000), "it does other things as well");
     }
 
