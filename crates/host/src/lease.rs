@@ -217,8 +217,8 @@ mod tests {
             look(&mut lease, polls, true)
         };
         let periods = [20, 20, 50, 100, 200, 400, 800, 800].map(&mut look_after);
-        let ms = [50, 100, 200, 400, 800, 1_600, 3_200, 3_200].map(|us| Duty::Away(1_000 * us));
-        assert_eq!(periods, ms);
+        let away = [50, 100, 200, 400, 800, 1_600, 3_200, 3_200].map(|us| Duty::Away(1_000 * us));
+        assert_eq!(periods, away);
         assert_eq!(look_after(10), Duty::Away(25_000), "it does other things as well");
     }
 

@@ -150,7 +150,7 @@ pub struct FlowIcrc {
 }
 
 /// The CRC of the headers for one length and identification; length 0 for none.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Remembered {
     udp_len: u16,
     ipv4_id: u16,
@@ -161,11 +161,6 @@ impl FlowIcrc {
     /// A flow with these headers.
     pub const fn new(pseudo: Pseudo) -> Self {
         Self { pseudo, memo: [Remembered { udp_len: 0, ipv4_id: 0, crc: 0 }; MEMO] }
-    }
-
-    /// The headers.
-    pub const fn pseudo(&self) -> &Pseudo {
-        &self.pseudo
     }
 
     /// As [`Pseudo::seal`].

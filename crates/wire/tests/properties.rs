@@ -11,8 +11,8 @@ use proptest::prelude::*;
 use userdma_verbs::{Msn, PKey, Psn, QKey, Qpn, RKey};
 use userdma_wire::encap::EncapFrame;
 use userdma_wire::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, Grh, IcrcCheck, Ieth, ImmDt, Opcode, OwnedPacket, Packet,
-    PacketWriter, Pseudo, Reth, Syndrome, XrcEth, packet_len,
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, FlowIcrc, Grh, IcrcCheck, Ieth, ImmDt, Opcode,
+    OwnedPacket, Packet, PacketWriter, Pseudo, Reth, Syndrome, XrcEth, packet_len,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -140,6 +140,23 @@ proptest! {
         let plain = common::plain_icrc(&common::ip_packet(src, dst, port, 4791, id, packet.covered()));
         prop_assert_eq!(packet.icrc(), plain);
         prop_assert_eq!(pseudo.verify(&packet, id), IcrcCheck::Good);
+    }
+
+    /// Many packets, so that what is remembered is used and replaced.
+    #[test]
+    fn a_flow_that_remembers_seals_and_verifies_as_one_that_does_not(
+        (src, dst, port) in any_flow(),
+        packets in vec((any_packet(), 0u16..20), 40),
+    ) {
+        let pseudo = Pseudo::new(src, dst, port, 4791);
+        let (mut sender, mut receiver) = (FlowIcrc::new(pseudo), FlowIcrc::new(pseudo));
+        for (mut bytes, id) in packets.iter().chain(&packets).cloned() {
+            sender.seal(&mut bytes, id);
+            let packet = Packet::parse(&bytes).unwrap();
+            prop_assert_eq!(packet.icrc(), pseudo.icrc(packet.covered(), id));
+            prop_assert_eq!(receiver.verify(&packet, id), IcrcCheck::Good);
+            prop_assert_eq!(receiver.verify(&packet, 7), pseudo.verify(&packet, 7));
+        }
     }
 
     #[test]

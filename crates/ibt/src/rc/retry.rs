@@ -48,9 +48,8 @@ impl Requester {
         let cost = Self::cost(wqe.len, mtu, packet, mark.packets).min(self.in_flight);
         ctx.window.forget(cost);
         self.in_flight -= cost;
-        (self.next, self.next_packet, self.next_psn) = (last, packet, self.next_psn.sub(1));
-        let offset = u64::from(packet) * u64::from(mtu);
-        self.cursor = self.ring.get(last).map_or(SgCursor::default(), |e| SgCursor::at(e.sgl, offset));
+        self.next_psn = self.next_psn.sub(1);
+        self.stand_at(last, packet, mtu);
         // `since_ack_req` stays until the packet leaves: it may do so even if the window is full.
         self.ack_deadline = attr.timeout.duration().map(|timeout| ctx.now + timeout);
         // What could not be sent after it is tried again.
@@ -107,10 +106,14 @@ impl Requester {
             self.cursor = SgCursor::default();
             return;
         }
-        let mark = self.mark(head);
-        (self.next, self.next_packet) = (head, mark.acked);
-        let offset = u64::from(mark.acked) * u64::from(attr.path_mtu.bytes());
-        self.cursor = self.ring.get(head).map_or(SgCursor::default(), |e| SgCursor::at(e.sgl, offset));
+        self.stand_at(head, self.mark(head).acked, attr.path_mtu.bytes());
+    }
+
+    /// Puts the sending position to a packet of an element. The PSN is the caller's to set.
+    fn stand_at(&mut self, number: u64, packet: u32, mtu: u32) {
+        (self.next, self.next_packet) = (number, packet);
+        let offset = u64::from(packet) * u64::from(mtu);
+        self.cursor = self.ring.get(number).map_or(SgCursor::default(), |e| SgCursor::at(e.sgl, offset));
     }
 
     /// Halves the window, once for all losses among the packets that are under way now.

@@ -105,26 +105,16 @@ impl Requester {
 
     /// Gives the element its PSNs, and a READ the size of its pieces.
     fn begin(&mut self, wqe: &Wqe, mtu: u32, window: &Window) {
-        let packets = match wqe.op {
-            SendOp::LocalInv(_) | SendOp::BindMw(_) => 0,
-            SendOp::Atomic(..) => 1,
+        let packets = packets_of(wqe.len, mtu);
+        let (packets, piece) = match wqe.op {
+            SendOp::LocalInv(_) | SendOp::BindMw(_) => (0, 0),
+            SendOp::Atomic(..) => (1, 0),
             SendOp::Send
             | SendOp::SendWithImm(_)
             | SendOp::SendWithInv(_)
             | SendOp::Write(_)
-            | SendOp::WriteWithImm(..)
-            | SendOp::Read(_) => packets_of(wqe.len, mtu),
-        };
-        let piece = match wqe.op {
-            SendOp::Read(_) => (window.limit() / 2 / packet_cost(mtu)).max(1),
-            SendOp::LocalInv(_)
-            | SendOp::BindMw(_)
-            | SendOp::Atomic(..)
-            | SendOp::Send
-            | SendOp::SendWithImm(_)
-            | SendOp::SendWithInv(_)
-            | SendOp::Write(_)
-            | SendOp::WriteWithImm(..) => packets,
+            | SendOp::WriteWithImm(..) => (packets, 0),
+            SendOp::Read(_) => (packets, (window.limit() / 2 / packet_cost(mtu)).max(1)),
         };
         *self.mark_mut(self.next) = Mark { first_psn: self.next_psn, packets, piece, ..Mark::default() };
         self.begun = self.next + 1;
