@@ -227,6 +227,7 @@ impl Shard {
             may_ack: false,
         };
         self.qps.insert(index, qp);
+        self.make_room();
         Ok(shared)
     }
 

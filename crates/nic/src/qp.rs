@@ -52,6 +52,11 @@ impl QpTable {
         self.free.pop_front()
     }
 
+    /// Number of queue pairs, reserved ones counted.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len() - FIRST_INDEX - self.free.len()
+    }
+
     /// Puts a queue pair at an index that was reserved.
     pub(crate) fn insert(&mut self, index: u32, qp: Qp) {
         self.entries[index as usize] = Some(Box::new(qp));

@@ -357,6 +357,17 @@ impl Shard {
         }
     }
 
+    /// Sees to it that no list of queue pairs grows while packets move.
+    pub(crate) fn make_room(&mut self) {
+        let qps = self.qps.len();
+        self.ready.reserve(qps.saturating_sub(self.ready.len()));
+        self.rung.reserve(qps);
+        self.timers.reserve(qps);
+        self.ack_timers.reserve(qps);
+        // Each completion queue has one channel at most.
+        self.effects.channels.reserve(self.cqs.len());
+    }
+
     pub(crate) fn uses_cq(&self, index: u32, cq: u32) -> bool {
         self.qps.get(index).is_some_and(|qp| qp.send_cq.number() == cq || qp.recv_cq.number() == cq)
     }

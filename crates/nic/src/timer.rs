@@ -22,6 +22,11 @@ struct Entry {
 }
 
 impl Timers {
+    /// Makes room for that many queue pairs.
+    pub(crate) fn reserve(&mut self, qps: usize) {
+        self.heap.reserve(qps.saturating_sub(self.heap.len()));
+    }
+
     /// Sees to it that `index` fires at `at` or before.
     pub(crate) fn arm(&mut self, index: u32, at: Time) {
         match self.place(index) {

@@ -65,6 +65,7 @@ impl Windows {
         });
         if let Some(entry) = self.entries.get_mut(id.0 as usize) {
             entry.users += 1;
+            entry.waiting.reserve((entry.users as usize).saturating_sub(entry.waiting.len()));
         }
         id
     }
