@@ -12,6 +12,7 @@ mod control;
 mod gso;
 mod mmsg;
 mod options;
+mod pace;
 mod probe;
 mod recv;
 mod send;
@@ -86,7 +87,6 @@ pub struct UdpLink {
     tx_ports: [u16; TX_SOCKETS],
     recv_buffer: BufferSize,
     send_buffer: BufferSize,
-    coalescing: bool,
     sender: Sender,
     receiver: Receiver,
     faults: Option<Box<FaultInjector>>,
@@ -124,9 +124,8 @@ impl UdpLink {
             tx_ports: transmit_ports,
             recv_buffer: receive_buffer,
             send_buffer: transmit_buffer,
-            coalescing,
             sender: Sender::new(transmit, local.is_ipv4(), segmentation, config),
-            receiver: Receiver::new(receive, id, (local, receive_port), config),
+            receiver: Receiver::new(receive, id, (local, receive_port), coalescing, config),
             faults: None,
             tap: None,
         })
@@ -161,9 +160,9 @@ impl UdpLink {
         }
     }
 
-    /// Whether the kernel joins packets that come in.
+    /// Whether the kernel joins packets that come in crowds. Where they come alone it is told not to: that is cheaper.
     pub fn is_coalescing(&self) -> bool {
-        self.coalescing
+        self.receiver.can_join()
     }
 
     /// What the receive socket's buffer came to.
@@ -232,6 +231,7 @@ impl UdpLink {
             }
             let done = match self.sender.send_some(rest, &mut report) {
                 Outcome::Sent(count) => {
+                    self.receiver.on_sent();
                     if let Some(tap) = &self.tap {
                         rest[..count].iter().for_each(|batch| tap.sent(now, batch));
                     }

@@ -48,7 +48,7 @@ impl SendArrays {
             // The kernel only reads what a sent iovec points to.
             let base = message.bytes.as_ptr().cast_mut().cast();
             let iovec = iovec.write(libc::iovec { iov_base: base, iov_len: message.bytes.len() });
-            let header = header.write(empty_header());
+            let header = header.write(libc::mmsghdr { msg_hdr: empty_header(), msg_len: 0 });
             header.msg_hdr.msg_name = (&raw mut slot.0).cast();
             header.msg_hdr.msg_namelen = message.addr.1;
             header.msg_hdr.msg_iov = iovec;
@@ -116,12 +116,34 @@ struct RecvSlot {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Incoming<'a> {
     pub(super) bytes: &'a [u8],
-    pub(super) addr: SockAddr,
+    pub(super) addr: &'a SockAddr,
     pub(super) addr_len: libc::socklen_t,
     pub(super) control: &'a Control,
     pub(super) control_len: usize,
     /// `MSG_TRUNC` and `MSG_CTRUNC` tell what was cut.
     pub(super) flags: i32,
+}
+
+impl RecvSlot {
+    /// A header by which the kernel fills this slot. It points into the slot and must not outlive it.
+    fn header(&mut self, iovec: *mut libc::iovec) -> libc::msghdr {
+        let mut header = empty_header();
+        header.msg_name = (&raw mut self.addr).cast();
+        header.msg_namelen = SockAddr::CAPACITY_U32;
+        header.msg_iov = iovec;
+        header.msg_iovlen = 1;
+        header.msg_control = (&raw mut self.control).cast();
+        header.msg_controllen = size_of::<Control>() as _; // below 100
+        header
+    }
+
+    /// Takes over what the kernel has written into the header.
+    fn note(&mut self, header: &libc::msghdr, len: usize) {
+        #[allow(clippy::unnecessary_cast, reason = "not a usize in every C library")]
+        let control_len = header.msg_controllen as usize;
+        (self.addr_len, self.control_len) = (header.msg_namelen, control_len);
+        (self.len, self.flags) = (len, header.msg_flags);
+    }
 }
 
 impl RecvArrays {
@@ -151,53 +173,76 @@ impl RecvArrays {
     ///
     /// # Errors
     /// What the kernel says, `EAGAIN` if there is none.
+    #[inline]
     pub(super) fn recv(&mut self, fd: BorrowedFd<'_>, wanted: usize) -> io::Result<usize> {
+        // One message costs less by a call of its own, most of all if it is not there.
+        if wanted <= 1 { self.recv_one(fd) } else { self.recv_several(fd, wanted) }
+    }
+
+    /// Receives one message and learns of it only where it is from: no control messages.
+    ///
+    /// # Errors
+    /// As [`RecvArrays::recv`].
+    pub(super) fn recv_brief(&mut self, fd: BorrowedFd<'_>) -> io::Result<usize> {
+        let (buffers, _) = self.buffers.as_chunks_mut::<RECV_BUFFER>();
+        let (Some(slot), Some(buffer)) = (self.slots.first_mut(), buffers.first_mut()) else {
+            return Err(io::Error::from_raw_os_error(libc::EAGAIN)); // There is always one.
+        };
+        let fd = fd.as_raw_fd();
+        let mut addr_len = SockAddr::CAPACITY_U32;
+        let (buffer, addr) = (buffer.as_mut_ptr(), &raw mut slot.addr);
+        // SAFETY: the kernel writes at most RECV_BUFFER bytes to `buffer`, at most `addr_len` bytes to `addr`, which has that
+        // many, and their number to `addr_len`. All outlive the call, which cannot block or be cancelled.
+        let len = unsafe {
+            let flags = libc::MSG_DONTWAIT;
+            libc::syscall(libc::SYS_recvfrom, fd, buffer, RECV_BUFFER, flags, addr, &raw mut addr_len)
+        };
+        slot.len = usize::try_from(len).map_err(|_| io::Error::last_os_error())?;
+        (slot.addr_len, slot.control_len, slot.flags) = (addr_len, 0, 0);
+        Ok(1)
+    }
+
+    fn recv_one(&mut self, fd: BorrowedFd<'_>) -> io::Result<usize> {
+        let (buffers, _) = self.buffers.as_chunks_mut::<RECV_BUFFER>();
+        let (Some(slot), Some(buffer)) = (self.slots.first_mut(), buffers.first_mut()) else {
+            return Err(io::Error::from_raw_os_error(libc::EAGAIN)); // There is always one.
+        };
+        let mut iovec = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: RECV_BUFFER };
+        let mut header = slot.header(&raw mut iovec);
+        // SAFETY: the header points to the address and the control buffer of a slot and, through the iovec, to RECV_BUFFER
+        // bytes, with their true sizes; all of them are plain bytes, are borrowed mutably through `self` and live
+        // beyond this call, in which the kernel writes them and the header. It cannot block or be cancelled.
+        let len =
+            unsafe { libc::syscall(libc::SYS_recvmsg, fd.as_raw_fd(), &raw mut header, libc::MSG_DONTWAIT) };
+        let len = usize::try_from(len).map_err(|_| io::Error::last_os_error())?;
+        slot.note(&header, len);
+        Ok(1)
+    }
+
+    fn recv_several(&mut self, fd: BorrowedFd<'_>, wanted: usize) -> io::Result<usize> {
         let mut iovecs = [const { MaybeUninit::<libc::iovec>::uninit() }; RECV_MAX];
         let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; RECV_MAX];
-        let wanted = wanted.clamp(1, self.slots.len());
+        let wanted = wanted.min(self.slots.len());
         let (buffers, _) = self.buffers.as_chunks_mut::<RECV_BUFFER>();
         let places = self.slots.iter_mut().zip(buffers).zip(iovecs.iter_mut().zip(&mut headers));
         for ((slot, buffer), (iovec, header)) in places.take(wanted) {
             let iovec =
                 iovec.write(libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: RECV_BUFFER });
-            let header = header.write(empty_header());
-            header.msg_hdr.msg_name = (&raw mut slot.addr).cast();
-            header.msg_hdr.msg_namelen = SockAddr::CAPACITY_U32;
-            header.msg_hdr.msg_iov = iovec;
-            header.msg_hdr.msg_iovlen = 1;
-            header.msg_hdr.msg_control = (&raw mut slot.control).cast();
-            header.msg_hdr.msg_controllen = size_of::<Control>() as _; // below 100
+            header.write(libc::mmsghdr { msg_hdr: slot.header(iovec), msg_len: 0 });
         }
         let (fd, flags) = (fd.as_raw_fd(), libc::MSG_DONTWAIT);
         let no_limit = std::ptr::null_mut::<libc::timespec>();
         // SAFETY: the first `wanted` headers are written. Each points to an address and a control buffer of its own slot
         // and, through its iovec, to its own RECV_BUFFER bytes, with their true sizes; all of them are plain bytes, are
-        // borrowed mutably through `self` and live beyond this call, in which the kernel writes them. The calls
-        // cannot block or be cancelled. A `mmsghdr` begins with its `msghdr`.
-        let result = unsafe {
-            match wanted {
-                // One message costs less this way, most of all if it is not there; the result is its length.
-                1 => libc::syscall(libc::SYS_recvmsg, fd, headers.as_mut_ptr(), flags),
-                _ => libc::syscall(libc::SYS_recvmmsg, fd, headers.as_mut_ptr(), wanted, flags, no_limit),
-            }
-        };
-        let result = usize::try_from(result).map_err(|_| io::Error::last_os_error())?;
-        let received = if wanted == 1 { 1 } else { result.min(wanted) };
-        if wanted == 1 {
-            // SAFETY: the first header was written above, and by the kernel again.
-            let header = unsafe { headers[0].assume_init_mut() };
-            // A length below RECV_BUFFER.
-            header.msg_len = u32::try_from(result).unwrap_or(0);
-        }
+        // borrowed mutably through `self` and live beyond this call, in which the kernel writes them. The call
+        // cannot block or be cancelled.
+        let received =
+            unsafe { libc::syscall(libc::SYS_recvmmsg, fd, headers.as_mut_ptr(), wanted, flags, no_limit) };
+        let received = usize::try_from(received).map_err(|_| io::Error::last_os_error())?.min(wanted);
         for (slot, header) in self.slots.iter_mut().zip(&headers).take(received) {
             // SAFETY: the first `wanted` headers were written above, and by the kernel again.
             let header = unsafe { header.assume_init_ref() };
-            slot.addr_len = header.msg_hdr.msg_namelen;
-            #[allow(clippy::unnecessary_cast, reason = "not a usize in every C library")]
-            let control_len = header.msg_hdr.msg_controllen as usize;
-            slot.control_len = control_len;
-            slot.len = header.msg_len as usize;
-            slot.flags = header.msg_hdr.msg_flags;
+            slot.note(&header.msg_hdr, header.msg_len as usize);
         }
         Ok(received)
     }
@@ -207,7 +252,7 @@ impl RecvArrays {
         let (buffers, _) = self.buffers.as_chunks::<RECV_BUFFER>();
         self.slots.iter().zip(buffers).take(count).map(|(slot, buffer)| Incoming {
             bytes: &buffer[..slot.len.min(RECV_BUFFER)],
-            addr: slot.addr,
+            addr: &slot.addr,
             addr_len: slot.addr_len,
             control: &slot.control,
             control_len: slot.control_len,
@@ -216,8 +261,8 @@ impl RecvArrays {
     }
 }
 
-fn empty_header() -> libc::mmsghdr {
-    // SAFETY: `mmsghdr` is plain numbers and pointers: all zero is a value of it.
+fn empty_header() -> libc::msghdr {
+    // SAFETY: `msghdr` is plain numbers and pointers: all zero is a value of it.
     unsafe { std::mem::zeroed() }
 }
 

@@ -1,13 +1,13 @@
 //! Receiving: super-packets in, packets with what the socket knows of them out.
 
-use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 
 use userdma_mem::{FrameMeta, LinkId};
 
-use super::UdpConfig;
 use super::mmsg::{Incoming, RecvArrays};
+use super::pace::{Change, Pace};
+use super::{UdpConfig, options};
 
 /// What one receive brought.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -29,63 +29,109 @@ pub struct RecvReport {
 pub(super) struct Receiver {
     socket: OwnedFd,
     arrays: RecvArrays,
-    /// Messages to ask for next: doubled while all that was asked for comes, one after a lull and for the first few.
-    /// Asking for what is not there costs time, which a lone packet has to wait for.
-    ask: usize,
-    /// Messages since the last lull.
-    row: usize,
+    pace: Pace,
+    /// Whether the kernel joins packets when it is asked to.
+    can_join: bool,
+    /// Of the last packet that told it.
+    traffic_class: u8,
     link: LinkId,
     local: (IpAddr, u16),
 }
 
 impl Receiver {
-    pub(super) fn new(socket: OwnedFd, link: LinkId, local: (IpAddr, u16), config: &UdpConfig) -> Self {
-        Self { socket, arrays: RecvArrays::new(config.recv_messages), ask: 1, row: 0, link, local }
+    pub(super) fn new(
+        socket: OwnedFd,
+        link: LinkId,
+        local: (IpAddr, u16),
+        can_join: bool,
+        config: &UdpConfig,
+    ) -> Self {
+        let arrays = RecvArrays::new(config.recv_messages);
+        let pace = Pace::new(arrays.capacity());
+        Self { socket, arrays, pace, can_join, traffic_class: 0, link, local }
     }
 
     pub(super) fn socket(&self) -> &OwnedFd {
         &self.socket
     }
 
+    /// Whether the kernel joins packets when they come in crowds.
+    pub(super) fn can_join(&self) -> bool {
+        self.can_join
+    }
+
+    /// Something was sent.
+    #[inline]
+    pub(super) fn on_sent(&mut self) {
+        self.pace.on_sent();
+    }
+
     /// One system call; each packet that it brings goes to `take`.
     pub(super) fn recv(&mut self, report: &mut RecvReport, mut take: impl FnMut(&[u8], FrameMeta)) {
-        let came = match self.arrays.recv(self.socket.as_fd(), self.ask) {
+        let fd = self.socket.as_fd();
+        let is_brief = self.pace.is_brief();
+        let result =
+            if is_brief { self.arrays.recv_brief(fd) } else { self.arrays.recv(fd, self.pace.ask()) };
+        let came = match result {
             Ok(came) => came,
             Err(error) => {
                 // An error is told once; what lies behind it is fetched by the next call.
-                let nothing = error.kind() == io::ErrorKind::WouldBlock;
+                let nothing = error.raw_os_error() == Some(libc::EAGAIN);
                 report.errors += usize::from(!nothing);
                 report.more = !nothing;
-                (self.ask, self.row) = (1, 0);
-                return;
+                return self.pace.on_lull();
             }
         };
         report.messages += came;
-        report.more = came == self.ask;
-        self.row = if report.more { self.row.saturating_add(came) } else { 0 };
-        self.ask = if self.row < LONE { 1 } else { (self.ask * 2).min(self.arrays.capacity()) };
+        let mut are_plain = true;
         for message in self.arrays.messages(came) {
-            match self.meta(&message) {
-                Some((meta, segment)) => {
-                    // 64 KiB have less than 2^16 segments: one has a byte at least.
-                    for (index, packet) in (0u16..).zip(message.bytes.chunks(segment)) {
-                        take(packet, FrameMeta { segment: index, ..meta });
-                    }
+            let Some((meta, segment)) = self.meta(&message, is_brief) else {
+                report.dropped += 1;
+                continue;
+            };
+            self.traffic_class = meta.traffic_class;
+            // An acknowledgement behind the answer that it goes with makes no crowd.
+            are_plain &= 2 * segment >= message.bytes.len() && meta.traffic_class & ECN_MASK == NOT_ECT;
+            if segment >= message.bytes.len() {
+                // Where latency counts, packets come alone.
+                take(message.bytes, meta);
+            } else {
+                // 64 KiB have less than 2^16 segments: one has a byte at least.
+                for (index, packet) in (0u16..).zip(message.bytes.chunks(segment)) {
+                    take(packet, FrameMeta { segment: index, ..meta });
                 }
-                None => report.dropped += 1,
+            }
+        }
+        let (more, change) = self.pace.on_messages(came, are_plain);
+        report.more = more;
+        if change != Change::None {
+            self.set_joining(change == Change::Join);
+        }
+    }
+
+    #[cold]
+    fn set_joining(&mut self, joins: bool) {
+        if !self.can_join {
+            return;
+        }
+        if options::set(self.socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, joins.into()).is_err() {
+            // Refused to part: it goes on joining, and must be asked. Refused to join: packets come alone from now on.
+            self.can_join = !joins;
+            if !joins {
+                self.pace.stay_whole();
             }
         }
     }
 
     /// What the socket says of a message, and the size of the packets in it; `None` if it cannot be used.
-    fn meta(&self, message: &Incoming<'_>) -> Option<(FrameMeta, usize)> {
+    fn meta(&self, message: &Incoming<'_>, is_brief: bool) -> Option<(FrameMeta, usize)> {
         // Without all control messages it is not known where one packet ends and the next begins.
         let cut = message.flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0;
         let (remote, remote_port) = message.addr.decode(message.addr_len)?;
         if cut || message.bytes.is_empty() {
             return None;
         }
-        let mut traffic_class = 0;
+        let mut traffic_class = if is_brief { self.traffic_class } else { 0 };
         let mut segment = message.bytes.len();
         for (level, kind, value) in message.control.messages(message.control_len) {
             match (level, kind) {
@@ -107,8 +153,10 @@ impl Receiver {
     }
 }
 
-/// Messages in a row that may each have come alone.
-const LONE: usize = 3;
+/// The congestion bits of a traffic class.
+const ECN_MASK: u8 = 0b11;
+/// Sent without them: no router marks it (RFC 3168).
+const NOT_ECT: u8 = 0b00;
 
 /// A control message's value that is a number.
 fn number(value: &[u8]) -> Option<i32> {
