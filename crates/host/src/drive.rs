@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use userdma_link::{Link, RecvReport, clock};
+use userdma_link::clock::RecentClock;
+use userdma_link::{Link, RecvReport};
 use userdma_mem::LinkCaps;
 use userdma_nic::Shard;
 use userdma_objects::Cq;
@@ -18,12 +19,13 @@ use crate::transmit::{Budget, Sent, TxPool};
 pub(crate) struct Core {
     pub(crate) shard: Shard,
     pub(crate) links: Vec<Link>,
+    clock: RecentClock,
     pool: TxPool,
     /// How often each link had nothing to receive, since it last had something.
     quiet: Vec<u32>,
     /// Completion channels by number.
     pub(crate) channels: Vec<Option<Arc<Descriptor>>>,
-    /// The deadline that was published last.
+    /// The deadline that was published last: not later than the device's.
     deadline: u64,
     /// Glances since the last whole drive.
     glances: u32,
@@ -71,6 +73,7 @@ impl Core {
         Self {
             shard,
             links,
+            clock: RecentClock::new(),
             pool: TxPool::new(&caps),
             quiet,
             channels: Vec::new(),
@@ -79,7 +82,7 @@ impl Core {
         }
     }
 
-    /// One drive. The clock is read once, or not at all if there is nothing to do.
+    /// One drive. The clock is read once, if that was not a moment ago.
     pub(crate) fn progress(&mut self, shared: &Shared, role: Role<'_>) {
         match role {
             Role::Poll(_) => match self.glance(shared) {
@@ -95,7 +98,7 @@ impl Core {
     /// soon a packet is seen. Timers are left to every sixteenth poll.
     #[inline]
     fn glance(&mut self, shared: &Shared) -> Glance {
-        let Self { shard, links, glances, pool, .. } = self;
+        let Self { shard, links, clock, glances, pool, .. } = self;
         let [link] = &mut links[..] else { return Glance::Busy };
         *glances += 1;
         let is_idle = pool.is_empty() && shard.is_idle() && !shared.commands.are_waiting();
@@ -104,19 +107,20 @@ impl Core {
             return Glance::Busy;
         }
         shared.polls.forget_posts();
-        let mut now = None;
-        link.recv(Time::ZERO, &mut |frame| shard.handle_frame(*now.get_or_insert_with(clock::now), frame));
-        match now {
-            Some(now) => {
-                shared.polls.add_packets();
-                Glance::Received(now)
-            }
-            None => Glance::Nothing,
+        // Before a packet is there: afterwards it would have to wait for this.
+        let now = clock.now();
+        let report = link.recv(now, &mut |frame| shard.handle_frame(now, frame));
+        if report.packets == 0 {
+            return Glance::Nothing;
         }
+        shared.polls.add_packets();
+        Glance::Received(now)
     }
 
     fn drive(&mut self, shared: &Shared, role: Role<'_>) {
-        let now = clock::now();
+        // A capture tells the time of each packet.
+        let is_timed = self.links.iter().any(Link::needs_time);
+        let now = if is_timed { self.clock.read() } else { self.clock.now() };
         while let Some(command) = shared.commands.next() {
             command(self, now);
         }
@@ -147,7 +151,9 @@ impl Core {
             Sent::All | Sent::Some => NOW,
             Sent::Blocked => now.plus_nanos(BLOCKED_NS).nanos(),
         };
-        self.publish(shared, due);
+        // Who has posted or polled comes again, or a sleeper looks early, once.
+        let is_exact = !matches!(role, Role::Post(_) | Role::Poll(_));
+        self.publish(now, shared, due, is_exact);
     }
 
     /// Receives once from each link, or some 50 packets of a backlog of small messages. A link that has long been quiet is looked at only every sixteenth time,
@@ -213,11 +219,13 @@ impl Core {
         }
     }
 
-    /// Says when the device must be driven next, and wakes somebody if all sleep longer.
-    fn publish(&mut self, shared: &Shared, due: u64) {
+    /// Says when the device must be driven next, and wakes somebody if all sleep longer. Unless `is_exact`, a deadline that
+    /// moves later is not told: with most packets one moves, and telling it costs as much as the packet's ICRC.
+    fn publish(&mut self, now: Time, shared: &Shared, due: u64, is_exact: bool) {
         let timers = self.links.iter().filter_map(Link::next_deadline).chain(self.shard.poll_timeout());
         let deadline = timers.map(Time::nanos).fold(due, u64::min).min(FOREVER);
-        if deadline != self.deadline {
+        let must = deadline < self.deadline || is_exact || self.deadline <= now.nanos();
+        if deadline != self.deadline && must {
             self.deadline = deadline;
             shared.wake(shared.watch.set_deadline(deadline));
         }
