@@ -1,8 +1,8 @@
 //! How to receive next: how many messages to ask for, and how much to ask about them.
 //!
 //! Asking for messages that are not there costs time, which a lone packet has to wait for; so does asking about them.
-//! `recvmsg` tells the traffic class and how the kernel joined packets, and takes a third longer than `recvfrom`, most of
-//! all in vain, which is how a polling program calls it mostly. So when packets have come one by one for a while, and no
+//! `recvmsg` tells the traffic class and how the kernel joined packets; `recvfrom` takes two thirds of its time, in vain too,
+//! which is how a polling program calls it mostly. So when packets have come one by one for a while, and no
 //! router may have marked them (RFC 3168: it marks only what was sent as capable of it), the kernel is told not to
 //! join packets, and most are received by `recvfrom`. A crowd ends that, or a packet that may be marked.
 
