@@ -3,7 +3,7 @@
 //! Asking for messages that are not there costs time, which a lone packet has to wait for; so does asking about them.
 //! `recvmsg` tells the traffic class and how the kernel joined packets; `recvfrom` takes two thirds of its time, in vain too,
 //! which is how a polling program calls it mostly. So when packets have come one by one for a while, and no
-//! router may have marked them (RFC 3168: it marks only what was sent as capable of it), the kernel is told not to
+//! router may have marked them (RFC 3168 §5: it marks only what was sent as capable of it), the kernel is told not to
 //! join packets, and most are received by `recvfrom`. A crowd ends that, or a packet that may be marked.
 
 /// What the next receive is to be, from what the last ones brought.

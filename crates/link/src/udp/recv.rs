@@ -155,7 +155,7 @@ impl Receiver {
 
 /// The congestion bits of a traffic class.
 const ECN_MASK: u8 = 0b11;
-/// Sent without them: no router marks it (RFC 3168).
+/// Sent without them: no router marks it (RFC 3168 §5).
 const NOT_ECT: u8 = 0b00;
 
 /// A control message's value that is a number.
