@@ -110,6 +110,10 @@ impl Rc {
         if mask.contains(QpAttrMask::SQ_PSN) {
             self.req.start(attr.sq_psn, &self.attr);
         }
+        if to == QpState::Sqd && self.req.next_packet == 0 {
+            // Draining would wait for what nobody was asked for. A message that is half sent asks with its end.
+            self.req.ask(ctx, &self.attr);
+        }
         self.drain_event = to == QpState::Sqd && attr.en_sqd_async_notify;
         self.set_state(ctx, to);
         self.report_drained(ctx);
@@ -132,7 +136,7 @@ impl Rc {
     }
 
     /// Something was posted: takes sends over; in ERR flushes sends and receives.
-    pub fn handle_doorbell(&mut self, ctx: &mut Ctx<'_>) {
+    fn handle_doorbell(&mut self, ctx: &mut Ctx<'_>) {
         if self.state == QpState::Err {
             self.flush(ctx);
         } else {
@@ -181,7 +185,8 @@ impl Rc {
     ) -> Result<Fill, BrokenRead> {
         let Some(path) = &mut self.path else { return Ok(Fill::Done) };
         let is_conversing = self.resp.heard_at.is_some_and(|at| ctx.now.since(at) < CONVERSATION);
-        let mut out = Out { path, attr: &self.attr, batch, is_conversing };
+        let begins = self.state == QpState::Rts;
+        let mut out = Out { path, attr: &self.attr, batch, is_conversing, begins };
         if self.resp.fill(ctx, &mut out)? == Fill::More {
             return Ok(Fill::More);
         }
@@ -307,6 +312,8 @@ struct Out<'a> {
     batch: &'a mut TxBatch,
     /// The peer sends requests as well, just now.
     is_conversing: bool,
+    /// New messages are begun, not only those finished that were.
+    begins: bool,
 }
 
 /// A packet's place in a batch: to be written, then sealed.
@@ -329,7 +336,7 @@ impl Out<'_> {
         self.batch.fits(&self.path.route, size)
     }
 
-    /// Room for a packet that [`Out::fits`] has let through.
+    /// Room for a packet, if it fits the batch.
     fn push(&mut self, size: usize) -> Option<Place<'_>> {
         let (index, bytes) = self.batch.push(&self.path.route, size)?;
         Some(Place { bytes, index, icrc: &mut self.path.icrc })

@@ -30,16 +30,16 @@ impl Requester {
         self.retry(ctx, attr)
     }
 
-    /// If the last packets have not asked for an acknowledgement: sends the last one again, so that it does. Nothing is
-    /// known to be lost; if it was, the answer says so, or the next timeout.
-    fn ask(&mut self, ctx: &mut Ctx<'_>, attr: &QpAttr) -> bool {
+    /// If the last packets have not asked for an acknowledgement: sends the last one again, so that it does, once. Nothing
+    /// is known to be lost; if it was, the answer says so, or the next timeout.
+    pub(super) fn ask(&mut self, ctx: &mut Ctx<'_>, attr: &QpAttr) -> bool {
         let is_open = self.since_ack_req > 0 && !self.has_asked;
         let Some(last) = self.next.checked_sub(1).filter(|_| is_open) else { return false };
         let (Some(&wqe), mark) = (self.ring.wqe(last), self.mark(last)) else { return false };
         // Once: a second timeout in a row is a loss.
         self.has_asked = true;
         // After a local operation, or within a message, all of it is sent again.
-        if self.next_packet != 0 || mark.packets == 0 || mark.acked == mark.packets {
+        if self.next_packet != 0 || mark.packets == 0 {
             self.go_back(ctx, attr);
             return true;
         }

@@ -9,7 +9,7 @@ use super::requester::{Mark, Requester};
 use super::{Fill, Out, may_send, packet_cost, packets_of, payload_of};
 use crate::{Ctx, Window};
 
-/// Packets after which an acknowledgement is asked for within a message.
+/// Packets after which an acknowledgement is asked for, within a message or not.
 const ACK_REQ_EVERY: u32 = 16;
 
 /// PSNs that may be under way at most: far below half of their space, where "before" ends.
@@ -40,6 +40,11 @@ impl Requester {
             if self.next_packet == 0 && self.next >= self.begun {
                 self.begin(&wqe, out.mtu(), ctx.window);
             }
+            // It sends nothing that could ask for those before it.
+            let is_stuck = is_local(&wqe) && wqe.flags.contains(SendFlags::SIGNALED);
+            if is_stuck && self.ask(ctx, out.attr) {
+                continue;
+            }
             let step = match wqe.op {
                 SendOp::LocalInv(rkey) => self.local(ctx, |ctx| invalidate(ctx, rkey)),
                 SendOp::BindMw(bind) => self.local(ctx, |ctx| bind_window(ctx, &bind)),
@@ -59,6 +64,8 @@ impl Requester {
             match step {
                 Step::Sent => self.retire_local(ctx),
                 Step::Batch => return Fill::More,
+                // The error waits for the answers to everything before it.
+                Step::Fault(_) if self.next != self.ring.head() && self.ask(ctx, out.attr) => {}
                 Step::Fault(status) => {
                     self.fault = Some(status);
                     return Fill::Done;
@@ -171,7 +178,8 @@ impl Requester {
     /// otherwise cost two packets. Should no later message follow, the timer asks ([`Requester::ask`]).
     fn needs_ack(&self, wqe: &Wqe, out: &Out<'_>) -> bool {
         let is_crowded = self.ring.len() >= self.ring.capacity() / 2;
-        let can_wait = out.is_conversing || self.ring.wqe(self.next + 1).is_some();
+        let follows = |wqe: &Wqe| !is_local(wqe);
+        let can_wait = out.begins && (out.is_conversing || self.ring.wqe(self.next + 1).is_some_and(follows));
         wqe.flags.contains(SendFlags::SIGNALED)
             || is_crowded
             || !can_wait
@@ -273,6 +281,11 @@ impl Requester {
             self.cursor = SgCursor::default();
         }
     }
+}
+
+/// Whether an element is done without a packet.
+fn is_local(wqe: &Wqe) -> bool {
+    matches!(wqe.op, SendOp::LocalInv(_) | SendOp::BindMw(_))
 }
 
 /// What became of one attempt to send.

@@ -1,6 +1,6 @@
 //! When the requester asks for acknowledgements, and what it does if nobody was asked.
 
-use userdma_verbs::{SendFlags, SendOp, WcStatus};
+use userdma_verbs::{BindMw, SendFlags, SendOp, WcStatus};
 use userdma_wire::{Opcode, Syndrome};
 
 use super::*;
@@ -17,6 +17,13 @@ fn in_conversation() -> Side {
 fn post_unsignaled(a: &mut Side, wr_id: u64, len: u32) {
     let sgl = [a.sge(0, len)];
     a.post(wr_id, SendOp::Send, SendFlags::empty(), &sgl);
+}
+
+/// What binds a new window.
+fn binding(a: &mut Side) -> BindMw {
+    let mw = a.mrs.alloc_mw(PdId(1)).unwrap();
+    let rkey = mw.with_variant(mw.get().to_le_bytes()[0].wrapping_add(1));
+    BindMw { mw, rkey, mr: a.key, addr: a.memory.addr(), length: 64, access: AccessFlags::REMOTE_WRITE }
 }
 
 #[test]
@@ -108,20 +115,76 @@ fn an_answer_to_the_question_may_be_that_packets_were_lost() {
     assert_eq!(a.rc.deadline(), None);
 }
 
-/// The error waits until everything before it is answered, and nobody was asked.
+/// The error waits until everything before it is answered.
 #[test]
-fn the_timer_asks_though_the_next_request_cannot_be_sent() {
+fn a_request_that_cannot_be_sent_makes_the_one_before_it_ask() {
     let mut a = in_conversation();
     let wrong = Sge { lkey: userdma_verbs::LKey::new(1), ..a.sge(0, 8) };
     let sgl = [a.sge(0, 8)];
     let (send, flags) = (SendOp::Send, SendFlags::empty());
     a.qp.post_send(&SendWr { wr_id: 1, op: send, flags, sgl: &sgl, inline: &[] }).unwrap();
     a.post(2, send, flags, &[wrong]);
-    assert_eq!(a.sends(), ["SEND Only +0 8"]);
-    a.at_ms(68);
-    assert_eq!(a.sends(), ["SEND Only +0 a 8"]);
+    assert_eq!(a.sends(), ["SEND Only +0 8", "SEND Only +0 a 8"]);
     a.ack(0);
     assert_eq!(a.sent_wcs(), [(2, WcStatus::LocProtErr)]);
+}
+
+/// A request that cannot be sent and is the oldest waits for nobody.
+#[test]
+fn the_first_packets_of_a_request_that_cannot_be_sent_do_not_ask() {
+    let mut a = in_conversation();
+    let sgl = [a.sge(0, MTU), Sge { lkey: userdma_verbs::LKey::new(1), ..a.sge(0, 8) }];
+    a.post(1, SendOp::Send, SendFlags::empty(), &sgl);
+    assert_eq!(a.sends(), ["SEND First +0 256"]);
+    assert_eq!(a.sent_wcs(), [(1, WcStatus::LocProtErr)]);
+}
+
+/// A completion that waits for no packet of its own must not wait for the timer.
+#[test]
+fn a_signaled_local_operation_makes_the_message_before_it_ask() {
+    let mut a = Side::new();
+    let op = SendOp::BindMw(binding(&mut a));
+    let sgl = [a.sge(0, 8)];
+    let none = SendFlags::empty();
+    a.qp.post_send(&SendWr { wr_id: 1, op: SendOp::Send, flags: none, sgl: &sgl, inline: &[] }).unwrap();
+    a.post(2, op, SendFlags::SIGNALED, &[]);
+    assert_eq!(a.sends(), ["SEND Only +0 a 8"], "nothing with a packet follows");
+
+    let mut a = in_conversation();
+    post_unsignaled(&mut a, 1, 8);
+    assert_eq!(a.sends(), ["SEND Only +0 8"]);
+    let op = SendOp::BindMw(binding(&mut a));
+    a.post(2, op, SendFlags::SIGNALED, &[]);
+    assert_eq!(a.sends(), ["SEND Only +0 a 8"]);
+    a.ack(0);
+    assert_eq!(a.sent_wcs(), [(2, WcStatus::Success)]);
+}
+
+#[test]
+fn a_queue_that_is_to_drain_asks() {
+    let mut a = in_conversation();
+    post_unsignaled(&mut a, 1, 8);
+    assert_eq!(a.sends(), ["SEND Only +0 8"]);
+    a.modify(
+        QpState::Sqd,
+        &QpAttr { en_sqd_async_notify: true, ..attributes() },
+        QpAttrMask::EN_SQD_ASYNC_NOTIFY,
+    );
+    assert_eq!(a.sends(), ["SEND Only +0 a 8"]);
+    a.ack(0);
+    assert_eq!(a.effects.events, [AsyncEvent::SqDrained { qpn: a.qp.qpn() }]);
+}
+
+/// In a conversation too: nothing new begins that could ask later.
+#[test]
+fn a_message_that_ends_while_the_queue_drains_asks() {
+    let mut a = in_conversation();
+    a.window.on_sent(a.window.limit() - 300);
+    post_unsignaled(&mut a, 1, 2 * MTU);
+    assert_eq!(a.sends().len(), 1);
+    a.modify(QpState::Sqd, &attributes(), QpAttrMask::empty());
+    a.window.forget(a.window.limit() / 2);
+    assert_eq!(a.sends(), ["SEND Last +1 a 256"]);
 }
 
 /// A window that is full of packets which nobody acknowledges must not keep the question back.
@@ -154,16 +217,8 @@ fn a_question_without_an_answer_is_a_loss() {
 #[test]
 fn a_local_operation_is_executed_once_though_sending_goes_back_over_it() {
     let mut a = Side::new();
-    let mw = a.mrs.alloc_mw(PdId(1)).unwrap();
-    let rkey = mw.with_variant(mw.get().to_le_bytes()[0].wrapping_add(1));
-    let bind = userdma_verbs::BindMw {
-        mw,
-        rkey,
-        mr: a.key,
-        addr: a.memory.addr(),
-        length: 64,
-        access: AccessFlags::REMOTE_WRITE,
-    };
+    let bind = binding(&mut a);
+    let rkey = bind.rkey;
     a.post_signaled(1, SendOp::Send, 8);
     a.post(2, SendOp::BindMw(bind), SendFlags::SIGNALED, &[]);
     a.post(3, SendOp::LocalInv(rkey), SendFlags::SIGNALED, &[]);
