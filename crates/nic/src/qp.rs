@@ -57,6 +57,11 @@ impl QpTable {
         self.entries.len() - FIRST_INDEX - self.free.len()
     }
 
+    /// One past the highest index.
+    pub(crate) fn indices_end(&self) -> usize {
+        self.entries.len()
+    }
+
     /// Puts a queue pair at an index that was reserved.
     pub(crate) fn insert(&mut self, index: u32, qp: Qp) {
         self.entries[index as usize] = Some(Box::new(qp));

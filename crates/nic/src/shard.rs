@@ -82,7 +82,7 @@ impl Shard {
         &self.config.gids
     }
 
-    /// The device's doorbells: rung after each post, on any thread.
+    /// The device's doorbells: rung after a post, on any thread, unless whoever posts calls [`Shard::handle_post`] himself.
     pub fn doorbells(&self) -> Arc<Doorbells> {
         Arc::clone(&self.doorbells)
     }
@@ -362,8 +362,9 @@ impl Shard {
         let qps = self.qps.len();
         self.ready.reserve(qps.saturating_sub(self.ready.len()));
         self.rung.reserve(qps);
-        self.timers.reserve(qps);
-        self.ack_timers.reserve(qps);
+        let indices = self.qps.indices_end();
+        self.timers.reserve(qps, indices);
+        self.ack_timers.reserve(qps, indices);
         // Each completion queue has one channel at most.
         self.effects.channels.reserve(self.cqs.len());
     }

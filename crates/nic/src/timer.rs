@@ -22,9 +22,12 @@ struct Entry {
 }
 
 impl Timers {
-    /// Makes room for that many queue pairs.
-    pub(crate) fn reserve(&mut self, qps: usize) {
+    /// Makes room for that many queue pairs, with indices below `indices`.
+    pub(crate) fn reserve(&mut self, qps: usize, indices: usize) {
         self.heap.reserve(qps.saturating_sub(self.heap.len()));
+        if self.places.len() < indices {
+            self.places.resize(indices, 0);
+        }
     }
 
     /// Sees to it that `index` fires at `at` or before.
@@ -145,6 +148,19 @@ mod tests {
             (timers.pop_due(t(49)), timers.pop_due(t(50)), timers.pop_due(t(300))),
             (None, Some(5), None)
         );
+    }
+
+    #[test]
+    fn what_is_reserved_is_not_allocated_again() {
+        let mut timers = Timers::default();
+        timers.reserve(20, 30);
+        let memory =
+            |timers: &Timers| (timers.heap.capacity(), timers.places.capacity(), timers.places.len());
+        let before = memory(&timers);
+        for index in 10..30 {
+            timers.arm(index, t(u64::from(index)));
+        }
+        assert_eq!(memory(&timers), before);
     }
 
     #[test]
