@@ -215,6 +215,7 @@ fn transport_crc(headers: u32, covered: &[u8]) -> u32 {
         bth[..len].copy_from_slice(&covered[..len]);
         bth[MASKED] = 0xff;
         hasher.update(&bth);
+        hasher.update(&covered[len..]);
     }
     hasher.finalize()
 }
@@ -243,5 +244,5 @@ const PSEUDO_MAX: usize = PSEUDO_V6;
 const AFTER_ID_V4: usize = 14 + 8;
 /// The byte of the BTH with the congestion marks.
 const MASKED: usize = 4;
-/// Sizes of packets that a flow remembers.
+/// Pairs of length and identification that a flow remembers.
 const MEMO: usize = 8;
