@@ -82,7 +82,7 @@ impl Core {
         }
     }
 
-    /// One drive. The clock is read once, if that was not a moment ago.
+    /// One drive. The clock is read once, unless it was read a moment ago.
     pub(crate) fn progress(&mut self, shared: &Shared, role: Role<'_>) {
         match role {
             Role::Poll(_) => match self.glance(shared) {
@@ -108,13 +108,17 @@ impl Core {
         }
         shared.polls.forget_posts();
         // Before a packet is there: afterwards it would have to wait for this.
-        let now = clock.now();
-        let report = link.recv(now, &mut |frame| shard.handle_frame(now, frame));
-        if report.packets == 0 {
-            return Glance::Nothing;
+        let mut now = clock.early();
+        let report = link.recv(Time::ZERO, &mut |frame| {
+            shard.handle_frame(*now.get_or_insert_with(|| clock.read()), frame);
+        });
+        match now {
+            Some(now) if report.packets > 0 => {
+                shared.polls.add_packets();
+                Glance::Received(now)
+            }
+            Some(_) | None => Glance::Nothing,
         }
-        shared.polls.add_packets();
-        Glance::Received(now)
     }
 
     fn drive(&mut self, shared: &Shared, role: Role<'_>) {
@@ -151,9 +155,7 @@ impl Core {
             Sent::All | Sent::Some => NOW,
             Sent::Blocked => now.plus_nanos(BLOCKED_NS).nanos(),
         };
-        // Who has posted or polled comes again, or a sleeper looks early, once.
-        let is_exact = !matches!(role, Role::Post(_) | Role::Poll(_));
-        self.publish(now, shared, due, is_exact);
+        self.publish(now, shared, role, due);
     }
 
     /// Receives once from each link, or some 50 packets of a backlog of small messages. A link that has long been quiet is looked at only every sixteenth time,
@@ -219,17 +221,22 @@ impl Core {
         }
     }
 
-    /// Says when the device must be driven next, and wakes somebody if all sleep longer. Unless `is_exact`, a deadline that
-    /// moves later is not told: with most packets one moves, and telling it costs as much as the packet's ICRC.
-    fn publish(&mut self, now: Time, shared: &Shared, due: u64, is_exact: bool) {
+    /// Says when the device must be driven next, and wakes somebody if all sleep longer.
+    fn publish(&mut self, now: Time, shared: &Shared, role: Role<'_>, due: u64) {
         let timers = self.links.iter().filter_map(Link::next_deadline).chain(self.shard.poll_timeout());
         let deadline = timers.map(Time::nanos).fold(due, u64::min).min(FOREVER);
-        let must = deadline < self.deadline || is_exact || self.deadline <= now.nanos();
-        if deadline != self.deadline && must {
+        let spins = matches!(role, Role::Post(_) | Role::Poll(_)) && shared.watch.seems_leased();
+        if must_tell(self.deadline, deadline, now.nanos(), spins) {
             self.deadline = deadline;
             shared.wake(shared.watch.set_deadline(deadline));
         }
     }
+}
+
+/// Whether a new deadline is told. One that only moves later, as one does with most packets, is not while the program
+/// `spins` and the progress thread is away: telling takes a fence, and nobody sleeps who would look too early.
+fn must_tell(told: u64, deadline: u64, now: u64, spins: bool) -> bool {
+    deadline < told || deadline != told && (!spins || told <= now)
 }
 
 /// Whether to receive again before anything is sent, after `packets` of this drive. A drive may send a MiB of READ
@@ -265,6 +272,16 @@ const BLOCKED_NS: u64 = 20_000;
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_deadline_is_told_unless_it_moves_later_for_a_spinning_program() {
+        assert!(!must_tell(500, 500, 100, true) && !must_tell(500, 500, 600, false), "it is known");
+        assert!(must_tell(500, 400, 100, true), "earlier");
+        assert!(!must_tell(500, 900, 100, true));
+        assert!(must_tell(500, 900, 500, true), "the one that was told has passed");
+        assert!(must_tell(500, 900, 100, false), "somebody may sleep until then");
+        assert!(must_tell(NOW, FOREVER, 100, true));
+    }
 
     #[test]
     fn a_backlog_of_small_messages_is_received_before_more_is_sent() {

@@ -67,6 +67,13 @@ impl Watch {
         self.is_leased.load(Acquire)
     }
 
+    /// The same, as a driver sees it: a thread that is back from its lease rings, and so drives after it, or makes it go round
+    /// again.
+    #[inline]
+    pub(crate) fn seems_leased(&self) -> bool {
+        self.is_leased.load(Relaxed)
+    }
+
     /// Driver: the device must be driven again at `deadline`, at most [`FOREVER`]. Whom to wake, because all sleep longer.
     #[inline]
     pub(crate) fn set_deadline(&self, deadline: u64) -> Option<Sleeper> {
