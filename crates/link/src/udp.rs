@@ -160,9 +160,9 @@ impl UdpLink {
         }
     }
 
-    /// Whether the kernel joins packets that come in crowds. Where they come alone it is told not to: that is cheaper.
-    pub fn is_coalescing(&self) -> bool {
-        self.receiver.can_join()
+    /// Whether the kernel coalesces packets that come in crowds. While they come alone it is told not to: that is cheaper.
+    pub fn can_coalesce(&self) -> bool {
+        self.receiver.can_coalesce()
     }
 
     /// What the receive socket's buffer came to.
@@ -253,6 +253,8 @@ impl UdpLink {
     /// arrival, and is not checked in any way: its bytes may be anything. `now` is for faults and tap.
     pub fn recv(&mut self, now: Time, sink: &mut impl FnMut(Frame<'_>)) -> RecvReport {
         let Self { receiver, faults, tap, .. } = self;
+        // What is recorded must be true of each packet.
+        let is_whole = tap.is_some();
         let mut report = RecvReport::default();
         let mut packets = 0;
         let mut deliver = |bytes: &[u8], meta: FrameMeta| {
@@ -264,9 +266,10 @@ impl UdpLink {
             sink(frame);
         };
         match faults {
-            None => receiver.recv(&mut report, deliver),
+            None => receiver.recv(is_whole, &mut report, deliver),
             Some(faults) => {
-                receiver.recv(&mut report, |bytes, meta| faults.apply(now, bytes, meta, &mut deliver));
+                receiver
+                    .recv(is_whole, &mut report, |bytes, meta| faults.apply(now, bytes, meta, &mut deliver));
                 faults.poll(now, &mut deliver);
             }
         }

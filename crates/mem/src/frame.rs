@@ -28,7 +28,8 @@ pub struct FrameMeta {
     pub local: IpAddr,
     /// Our UDP port that it was sent to.
     pub local_port: u16,
-    /// Type of service or traffic class; the low two bits are ECN.
+    /// Type of service or traffic class; the low two bits are ECN. While packets come alone and cannot be marked, most have that
+    /// of an earlier one.
     pub traffic_class: u8,
     /// Its place in the super-packet that the kernel made of several: 0 for the first or only one.
     pub segment: u16,

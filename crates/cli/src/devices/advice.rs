@@ -39,7 +39,7 @@ impl Probe {
             Err(error) => Self { error: Some(error.to_string()), ..Self::default() },
             Ok(claimed) => claimed.links.first().map_or_else(Self::default, |link| Self {
                 gso: Some(link.caps().max_batch_packets > 1),
-                gro: Some(link.is_coalescing()),
+                gro: Some(link.can_coalesce()),
                 receive_buffer: Some(link.recv_buffer().granted),
                 error: None,
             }),

@@ -14,7 +14,7 @@ use super::sockaddr::SockAddr;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outgoing<'a> {
     pub(super) bytes: &'a [u8],
-    pub(super) addr: (SockAddr, libc::socklen_t),
+    pub(super) addr: SockAddr,
     /// Control messages and how many bytes of them count.
     pub(super) control: (Control, usize),
 }
@@ -44,13 +44,13 @@ impl SendArrays {
         let mut count = 0usize;
         let places = self.slots.iter_mut().zip(&mut iovecs).zip(&mut headers);
         for (message, ((slot, iovec), header)) in messages.zip(places) {
-            *slot = (message.addr.0, message.control.0);
+            *slot = (message.addr, message.control.0);
             // The kernel only reads what a sent iovec points to.
             let base = message.bytes.as_ptr().cast_mut().cast();
             let iovec = iovec.write(libc::iovec { iov_base: base, iov_len: message.bytes.len() });
             let header = header.write(libc::mmsghdr { msg_hdr: empty_header(), msg_len: 0 });
             header.msg_hdr.msg_name = (&raw mut slot.0).cast();
-            header.msg_hdr.msg_namelen = message.addr.1;
+            header.msg_hdr.msg_namelen = message.addr.len();
             header.msg_hdr.msg_iov = iovec;
             header.msg_hdr.msg_iovlen = 1;
             if message.control.1 > 0 {
@@ -79,14 +79,10 @@ impl SendArrays {
 ///
 /// # Errors
 /// What the kernel says. Nothing was sent then.
-pub(super) fn send_one(
-    fd: BorrowedFd<'_>,
-    bytes: &[u8],
-    addr: &(SockAddr, libc::socklen_t),
-) -> io::Result<usize> {
-    let (addr, addr_len) = (&raw const addr.0, addr.1);
+pub(super) fn send_one(fd: BorrowedFd<'_>, bytes: &[u8], addr: &SockAddr) -> io::Result<usize> {
+    let (addr, addr_len) = (&raw const *addr, addr.len());
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    // SAFETY: the kernel reads `bytes` and the first `addr_len` bytes of `addr`, at most its size; both outlive the call,
+    // SAFETY: the kernel reads `bytes` and the first `addr_len` bytes of `addr`, never more than it has; both outlive the call,
     // which cannot block or be cancelled.
     let sent = unsafe {
         libc::syscall(libc::SYS_sendto, fd.as_raw_fd(), bytes.as_ptr(), bytes.len(), flags, addr, addr_len)
@@ -184,10 +180,7 @@ impl RecvArrays {
     /// # Errors
     /// As [`RecvArrays::recv`].
     pub(super) fn recv_brief(&mut self, fd: BorrowedFd<'_>) -> io::Result<usize> {
-        let (buffers, _) = self.buffers.as_chunks_mut::<RECV_BUFFER>();
-        let (Some(slot), Some(buffer)) = (self.slots.first_mut(), buffers.first_mut()) else {
-            return Err(io::Error::from_raw_os_error(libc::EAGAIN)); // There is always one.
-        };
+        let (slot, buffer) = self.first();
         let fd = fd.as_raw_fd();
         let mut addr_len = SockAddr::CAPACITY_U32;
         let (buffer, addr) = (buffer.as_mut_ptr(), &raw mut slot.addr);
@@ -202,11 +195,14 @@ impl RecvArrays {
         Ok(1)
     }
 
-    fn recv_one(&mut self, fd: BorrowedFd<'_>) -> io::Result<usize> {
+    /// The first place; there is always one.
+    fn first(&mut self) -> (&mut RecvSlot, &mut [u8; RECV_BUFFER]) {
         let (buffers, _) = self.buffers.as_chunks_mut::<RECV_BUFFER>();
-        let (Some(slot), Some(buffer)) = (self.slots.first_mut(), buffers.first_mut()) else {
-            return Err(io::Error::from_raw_os_error(libc::EAGAIN)); // There is always one.
-        };
+        (&mut self.slots[0], &mut buffers[0])
+    }
+
+    fn recv_one(&mut self, fd: BorrowedFd<'_>) -> io::Result<usize> {
+        let (slot, buffer) = self.first();
         let mut iovec = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: RECV_BUFFER };
         let mut header = slot.header(&raw mut iovec);
         // SAFETY: the header points to the address and the control buffer of a slot and, through the iovec, to RECV_BUFFER

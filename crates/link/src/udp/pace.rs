@@ -1,10 +1,10 @@
 //! How to receive next: how many messages to ask for, and how much to ask about them.
 //!
 //! Asking for messages that are not there costs time, which a lone packet has to wait for; so does asking about them.
-//! `recvmsg` tells the traffic class and how the kernel joined packets; `recvfrom` takes two thirds of its time, in vain too,
-//! which is how a polling program calls it mostly. So when packets have come one by one for a while, and no
-//! router may have marked them (RFC 3168 §5: it marks only what was sent as capable of it), the kernel is told not to
-//! join packets, and most are received by `recvfrom`. A crowd ends that, or a packet that may be marked.
+//! `recvmsg` tells the traffic class and how the kernel coalesced packets; `recvfrom` costs less, in vain too, which is how
+//! a polling program calls it mostly. So when packets have come one by one for a while, and no router may have marked
+//! them (RFC 3168 §5: it marks only what was sent as capable of it), coalescing is switched off and most packets are
+//! received by `recvfrom`: *briefly*. A crowd ends that, or a packet that may be marked.
 
 /// What the next receive is to be, from what the last ones brought.
 #[derive(Debug)]
@@ -18,39 +18,17 @@ pub(super) struct Pace {
     /// Messages since the last lull, or since something was sent: whoever answers each message at once is often late for
     /// the next, and meets no crowd for that.
     crowd: usize,
-    manner: Manner,
-    /// Messages of lone packets in this manner.
+    /// Lone packets since the last that was not.
     lone: u32,
-    /// The manner stays as it is.
-    is_fixed: bool,
-}
-
-/// What is asked about packets.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Manner {
-    /// Everything.
-    Whole,
-    /// Everything; the kernel does not join packets any more, but some that it joined before may still come.
-    Parting,
-    /// Where they are from. Now and then everything.
-    Brief,
-}
-
-/// What changes with a message.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Change {
-    /// Nothing.
-    None,
-    /// The kernel is to join packets from now on.
-    Join,
-    /// The kernel is not to join packets any more.
-    Part,
+    is_brief: bool,
+    /// Never briefly.
+    is_whole: bool,
 }
 
 impl Pace {
     /// Asks for at most `most` messages.
     pub(super) fn new(most: usize) -> Self {
-        Self { most, ask: 1, row: 0, crowd: 0, manner: Manner::Whole, lone: 0, is_fixed: false }
+        Self { most, ask: 1, row: 0, crowd: 0, lone: 0, is_brief: false, is_whole: false }
     }
 
     /// Messages to ask for.
@@ -59,16 +37,33 @@ impl Pace {
         self.ask
     }
 
-    /// Whether the next message need only tell where it is from.
+    /// Whether coalescing is off and most packets are received briefly.
     #[inline]
     pub(super) fn is_brief(&self) -> bool {
-        self.manner == Manner::Brief && !self.lone.is_multiple_of(SAMPLE)
+        self.is_brief
     }
 
-    /// Nothing was there.
+    /// Whether everything is to be asked about the next message, though receiving is brief: now and then.
     #[inline]
-    pub(super) fn on_lull(&mut self) {
+    pub(super) fn is_sample(&self) -> bool {
+        self.lone.is_multiple_of(SAMPLE)
+    }
+
+    /// Nothing was there. Whether it is time to receive briefly.
+    #[inline]
+    pub(super) fn on_lull(&mut self) -> bool {
         (self.ask, self.row, self.crowd) = (1, 0, 0);
+        self.lone >= LONE && !self.is_brief && !self.is_whole
+    }
+
+    /// Coalescing was switched off, and nothing is queued that was coalesced before.
+    pub(super) fn begin_brief(&mut self) {
+        (self.is_brief, self.lone) = (true, 1);
+    }
+
+    /// Coalescing cannot be switched off: never briefly.
+    pub(super) fn stay_whole(&mut self) {
+        self.is_whole = true;
     }
 
     /// Something was sent.
@@ -77,41 +72,20 @@ impl Pace {
         self.crowd = 0;
     }
 
-    /// That many messages came; `are_plain` if each was a packet, or two, that no router may have marked. Whether as many as asked
-    /// for, so that there may be more, and what changes.
+    /// That many messages came; `are_plain` if each was a packet, or two, that no router may have marked. Whether this ends
+    /// brief receiving, so that coalescing is to be switched on.
     #[inline]
-    pub(super) fn on_messages(&mut self, came: usize, are_plain: bool) -> (bool, Change) {
-        let all = came == self.ask;
-        self.row = if all { self.row.saturating_add(came) } else { 0 };
+    pub(super) fn on_messages(&mut self, came: usize, are_plain: bool) -> bool {
+        self.row = if came >= self.ask { self.row.saturating_add(came) } else { 0 };
         self.crowd = self.crowd.saturating_add(came);
+        let is_lone = are_plain && self.crowd < CROWD && self.row < BACKLOG;
+        self.lone = if is_lone { self.lone.saturating_add(1) } else { 0 };
+        let ends = self.is_brief && !is_lone;
+        self.is_brief &= is_lone;
         // Brief messages are received one by one.
-        let is_single = self.row < CROWD || self.manner == Manner::Brief;
+        let is_single = self.row < CROWD || self.is_brief;
         self.ask = if is_single { 1 } else { (self.ask * 2).min(self.most) };
-        (all, self.change_manner(are_plain && self.crowd < CROWD && self.row < BACKLOG))
-    }
-
-    /// Asks everything about every packet, for good.
-    pub(super) fn stay_whole(&mut self) {
-        (self.manner, self.is_fixed) = (Manner::Whole, true);
-    }
-
-    #[inline]
-    fn change_manner(&mut self, is_lone: bool) -> Change {
-        if !is_lone {
-            self.lone = 0;
-            let before = std::mem::replace(&mut self.manner, Manner::Whole);
-            return if before == Manner::Whole { Change::None } else { Change::Join };
-        }
-        self.lone = self.lone.wrapping_add(1);
-        match self.manner {
-            Manner::Whole if self.lone >= LONE && !self.is_fixed => {
-                (self.manner, self.lone) = (Manner::Parting, 0);
-                return Change::Part;
-            }
-            Manner::Parting if self.lone >= PARTING => (self.manner, self.lone) = (Manner::Brief, 1),
-            Manner::Whole | Manner::Parting | Manner::Brief => {}
-        }
-        Change::None
+        ends
     }
 }
 
@@ -119,30 +93,27 @@ impl Pace {
 const CROWD: usize = 3;
 /// Messages without a lull that are a crowd though they are answered one by one.
 const BACKLOG: usize = 16;
-/// Lone packets in a row after which joining is given up: so many that programs which send in crowds now and then keep it.
+/// Lone packets in a row after which coalescing is switched off: so many that programs which send in crowds now and then
+/// keep it.
 const LONE: u32 = 64;
-/// Lone packets after which nothing comes that was joined before. What another processor was about to queue when joining
-/// ended has been queued long since.
-const PARTING: u32 = 32;
-/// Of so many lone packets one is asked everything about.
-const SAMPLE: u32 = 32;
+/// Of so many lone packets one is asked everything about. A prime, to be out of step with senders.
+const SAMPLE: u32 = 31;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A lone packet and a lull after it; what changed.
-    fn lone(pace: &mut Pace) -> Change {
-        let (_, change) = pace.on_messages(1, true);
-        pace.on_lull();
-        change
+    /// A lone packet and a lull after it; whether it is time to receive briefly.
+    fn lone(pace: &mut Pace) -> bool {
+        assert!(!pace.on_messages(1, true));
+        pace.on_lull()
     }
 
     fn brief() -> Pace {
         let mut pace = Pace::new(4);
-        let changes: Vec<_> = (0..LONE + PARTING).map(|_| lone(&mut pace)).collect();
-        assert_eq!(changes.iter().filter(|c| **c == Change::Part).count(), 1);
-        assert!(!changes.contains(&Change::Join) && pace.is_brief());
+        while !lone(&mut pace) {}
+        pace.begin_brief();
+        assert!(pace.is_brief());
         pace
     }
 
@@ -152,72 +123,70 @@ mod tests {
         let asked: Vec<_> = (0..6)
             .map(|_| {
                 let ask = pace.ask();
-                assert!(pace.on_messages(ask, true).0);
+                pace.on_messages(ask, true);
                 ask
             })
             .collect();
         assert_eq!(asked, [1, 1, 1, 2, 4, 4]);
-        assert!(!pace.on_messages(3, true).0);
+        pace.on_messages(3, true);
         assert_eq!(pace.ask(), 1);
     }
 
     #[test]
-    fn lone_packets_part_and_are_asked_little() {
+    fn many_lone_packets_are_received_briefly_but_for_some() {
         let mut pace = Pace::new(4);
         for _ in 0..LONE - 1 {
-            assert_eq!(lone(&mut pace), Change::None);
+            assert!(!lone(&mut pace));
         }
-        assert_eq!(lone(&mut pace), Change::Part);
-        for _ in 0..PARTING {
-            assert!(!pace.is_brief(), "what was joined before may still come");
-            assert_eq!(lone(&mut pace), Change::None);
-        }
-        let briefs = (0..10 * SAMPLE).filter(|_| (pace.is_brief(), lone(&mut pace)).0).count();
-        assert_eq!(briefs, (10 * (SAMPLE - 1)) as usize, "one of {SAMPLE} tells everything");
+        assert!(lone(&mut pace));
+        assert!(lone(&mut pace), "also later, if it could not be done at once");
+        pace.begin_brief();
+        let samples = (0..10 * SAMPLE).filter(|_| {
+            let is_sample = pace.is_sample();
+            assert!(pace.is_brief() && !lone(&mut pace));
+            is_sample
+        });
+        assert_eq!(samples.count(), 10);
     }
 
     #[test]
-    fn a_crowd_a_joined_or_a_markable_packet_ends_it() {
+    fn a_crowd_or_a_markable_packet_ends_it() {
         let mut crowd = brief();
-        let changes = [(); 3].map(|()| crowd.on_messages(1, true).1);
-        assert_eq!(changes, [Change::None, Change::None, Change::Join]);
+        assert_eq!([(); 3].map(|()| crowd.on_messages(1, true)), [false, false, true]);
         assert!(!crowd.is_brief());
 
-        let mut answered = brief();
-        let changes = [(); BACKLOG].map(|()| {
-            answered.on_sent();
-            answered.on_messages(1, true).1
-        });
-        assert_eq!(changes.iter().position(|c| *c == Change::Join), Some(BACKLOG - 1));
-
         let mut markable = brief();
-        assert_eq!(markable.on_messages(1, false).1, Change::Join);
-        assert_eq!(markable.on_messages(1, false).1, Change::None);
+        assert!(markable.on_messages(1, false));
+        assert!(!markable.on_messages(1, false), "it has ended");
+    }
 
-        let mut parting = Pace::new(4);
-        while lone(&mut parting) != Change::Part {}
-        assert_eq!(parting.on_messages(1, false).1, Change::Join);
+    /// Whoever answers each message, and finds the next one there already, is asked for one at a time all the while.
+    #[test]
+    fn answering_one_by_one_is_no_crowd_but_a_backlog_is() {
+        let mut pace = brief();
+        let ends = [(); BACKLOG].map(|()| {
+            assert_eq!(pace.ask(), 1);
+            pace.on_sent();
+            pace.on_messages(1, true)
+        });
+        assert_eq!(ends.iter().position(|ends| *ends), Some(BACKLOG - 1));
+        assert_eq!(pace.ask(), 2);
     }
 
     #[test]
     fn a_kernel_that_cannot_part_is_asked_everything() {
         let mut pace = Pace::new(4);
-        while lone(&mut pace) != Change::Part {}
+        while !lone(&mut pace) {}
         pace.stay_whole();
-        for _ in 0..10 * LONE {
-            assert_eq!(lone(&mut pace), Change::None);
-            assert!(!pace.is_brief());
-        }
+        assert!(!(0..10 * LONE).any(|_| lone(&mut pace)));
     }
 
     #[test]
-    fn now_and_then_a_crowd_keeps_joining() {
+    fn now_and_then_a_crowd_keeps_coalescing() {
         let mut pace = Pace::new(4);
         for _ in 0..100 {
-            for _ in 0..LONE / 2 {
-                assert_eq!(lone(&mut pace), Change::None);
-            }
-            assert_eq!(pace.on_messages(1, false).1, Change::None);
+            assert!(!(0..LONE / 2).any(|_| lone(&mut pace)));
+            pace.on_messages(1, false);
         }
     }
 }

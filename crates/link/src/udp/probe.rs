@@ -1,5 +1,6 @@
-//! What the kernel does for datagrams: cut super-packets into segments, join segments into super-packets.
+//! What the kernel does for datagrams: cut super-packets into segments, coalesce segments into super-packets.
 
+use std::io;
 use std::os::fd::BorrowedFd;
 
 use super::UdpConfig;
@@ -11,7 +12,12 @@ pub(super) fn segmentation(fd: BorrowedFd<'_>, config: &UdpConfig) -> bool {
     config.segmentation && set(fd, libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok()
 }
 
-/// Turns joining on for a receive socket, where the kernel has it.
+/// Turns coalescing on for a receive socket, where the kernel has it.
 pub(super) fn coalescing(fd: BorrowedFd<'_>, config: &UdpConfig) -> bool {
-    config.coalescing && set(fd, libc::SOL_UDP, libc::UDP_GRO, 1).is_ok()
+    config.coalescing && set_coalescing(fd, true).is_ok()
+}
+
+/// Turns coalescing on or off for a receive socket.
+pub(super) fn set_coalescing(fd: BorrowedFd<'_>, on: bool) -> io::Result<()> {
+    set(fd, libc::SOL_UDP, libc::UDP_GRO, on.into())
 }

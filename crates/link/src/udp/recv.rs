@@ -6,15 +6,15 @@ use std::os::fd::{AsFd, OwnedFd};
 use userdma_mem::{FrameMeta, LinkId};
 
 use super::mmsg::{Incoming, RecvArrays};
-use super::pace::{Change, Pace};
-use super::{UdpConfig, options};
+use super::pace::Pace;
+use super::{UdpConfig, probe};
 
 /// What one receive brought.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct RecvReport {
     /// Packets given to the sink.
     pub packets: usize,
-    /// Datagrams that the socket gave, each one packet or several joined ones.
+    /// Datagrams that the socket gave, each one packet or several coalesced ones.
     pub messages: usize,
     /// Datagrams that were dropped: cut short, empty, or of no address.
     pub dropped: usize,
@@ -30,8 +30,8 @@ pub(super) struct Receiver {
     socket: OwnedFd,
     arrays: RecvArrays,
     pace: Pace,
-    /// Whether the kernel joins packets when it is asked to.
-    can_join: bool,
+    /// Whether the kernel coalesces packets when it is asked to.
+    can_coalesce: bool,
     /// Of the last packet that told it.
     traffic_class: u8,
     link: LinkId,
@@ -43,21 +43,21 @@ impl Receiver {
         socket: OwnedFd,
         link: LinkId,
         local: (IpAddr, u16),
-        can_join: bool,
+        can_coalesce: bool,
         config: &UdpConfig,
     ) -> Self {
         let arrays = RecvArrays::new(config.recv_messages);
         let pace = Pace::new(arrays.capacity());
-        Self { socket, arrays, pace, can_join, traffic_class: 0, link, local }
+        Self { socket, arrays, pace, can_coalesce, traffic_class: 0, link, local }
     }
 
     pub(super) fn socket(&self) -> &OwnedFd {
         &self.socket
     }
 
-    /// Whether the kernel joins packets when they come in crowds.
-    pub(super) fn can_join(&self) -> bool {
-        self.can_join
+    /// Whether the kernel coalesces packets when they come in crowds.
+    pub(super) fn can_coalesce(&self) -> bool {
+        self.can_coalesce
     }
 
     /// Something was sent.
@@ -66,23 +66,48 @@ impl Receiver {
         self.pace.on_sent();
     }
 
-    /// One system call; each packet that it brings goes to `take`.
-    pub(super) fn recv(&mut self, report: &mut RecvReport, mut take: impl FnMut(&[u8], FrameMeta)) {
+    /// One system call; each packet that it brings goes to `take`. If `is_whole`, the traffic class is each packet's own.
+    pub(super) fn recv(
+        &mut self,
+        is_whole: bool,
+        report: &mut RecvReport,
+        take: impl FnMut(&[u8], FrameMeta),
+    ) {
         let fd = self.socket.as_fd();
-        let is_brief = self.pace.is_brief();
-        let result =
-            if is_brief { self.arrays.recv_brief(fd) } else { self.arrays.recv(fd, self.pace.ask()) };
-        let came = match result {
-            Ok(came) => came,
-            Err(error) => {
-                // An error is told once; what lies behind it is fetched by the next call.
-                let nothing = error.raw_os_error() == Some(libc::EAGAIN);
-                report.errors += usize::from(!nothing);
-                report.more = !nothing;
-                return self.pace.on_lull();
-            }
+        let is_brief = self.pace.is_brief() && !is_whole && !self.pace.is_sample();
+        let (asked, result) = match self.pace.ask() {
+            _ if is_brief => (1, self.arrays.recv_brief(fd)),
+            ask => (ask, self.arrays.recv(fd, ask)),
         };
-        report.messages += came;
+        match result {
+            Ok(came) => {
+                report.messages += came;
+                report.more = came == asked;
+                let are_plain = self.deliver(came, is_brief, report, take);
+                if self.pace.on_messages(came, are_plain) {
+                    self.end_brief();
+                }
+            }
+            // An error is told once; what lies behind it is fetched by the next call.
+            Err(error) if error.raw_os_error() != Some(libc::EAGAIN) => {
+                report.errors += 1;
+                report.more = true;
+            }
+            Err(_) if self.pace.on_lull() => self.try_brief(),
+            Err(_) => {}
+        }
+    }
+
+    /// Gives the packets of the messages that came to `take`. Whether each message was plain: a packet, or two, since an
+    /// acknowledgement behind the answer that it goes with makes no crowd; and none that a router may have marked.
+    #[inline]
+    fn deliver(
+        &mut self,
+        came: usize,
+        is_brief: bool,
+        report: &mut RecvReport,
+        mut take: impl FnMut(&[u8], FrameMeta),
+    ) -> bool {
         let mut are_plain = true;
         for message in self.arrays.messages(came) {
             let Some((meta, segment)) = self.meta(&message, is_brief) else {
@@ -90,7 +115,6 @@ impl Receiver {
                 continue;
             };
             self.traffic_class = meta.traffic_class;
-            // An acknowledgement behind the answer that it goes with makes no crowd.
             are_plain &= 2 * segment >= message.bytes.len() && meta.traffic_class & ECN_MASK == NOT_ECT;
             if segment >= message.bytes.len() {
                 // Where latency counts, packets come alone.
@@ -102,25 +126,32 @@ impl Receiver {
                 }
             }
         }
-        let (more, change) = self.pace.on_messages(came, are_plain);
-        report.more = more;
-        if change != Change::None {
-            self.set_joining(change == Change::Join);
+        are_plain
+    }
+
+    /// Switches coalescing off and receives briefly, if nothing is queued. The kernel tells the size of a coalesced
+    /// message's packets only while coalescing is on (`udp.c udp_recvmsg()`),
+    /// so none may be there when it is switched off. One that another processor is about to queue just then is lost: its
+    /// ICRC does not fit, and its packets are sent again.
+    #[cold]
+    fn try_brief(&mut self) {
+        if !self.can_coalesce {
+            return self.pace.begin_brief();
+        }
+        if probe::set_coalescing(self.socket.as_fd(), false).is_err() {
+            return self.pace.stay_whole();
+        }
+        if is_readable(&self.socket) {
+            self.end_brief();
+        } else {
+            self.pace.begin_brief();
         }
     }
 
     #[cold]
-    fn set_joining(&mut self, joins: bool) {
-        if !self.can_join {
-            return;
-        }
-        if options::set(self.socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, joins.into()).is_err() {
-            // Refused to part: it goes on joining, and must be asked. Refused to join: packets come alone from now on.
-            self.can_join = !joins;
-            if !joins {
-                self.pace.stay_whole();
-            }
-        }
+    fn end_brief(&mut self) {
+        // If it is refused, packets come alone from now on.
+        self.can_coalesce = self.can_coalesce && probe::set_coalescing(self.socket.as_fd(), true).is_ok();
     }
 
     /// What the socket says of a message, and the size of the packets in it; `None` if it cannot be used.
@@ -153,12 +184,20 @@ impl Receiver {
     }
 }
 
-/// The congestion bits of a traffic class.
-const ECN_MASK: u8 = 0b11;
-/// Sent without them: no router marks it (RFC 3168 §5).
-const NOT_ECT: u8 = 0b00;
+/// Whether something is queued, a packet or an error.
+fn is_readable(socket: &OwnedFd) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut fds = [PollFd::new(socket, PollFlags::IN)];
+    // If it cannot be told, something may be.
+    poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) != Ok(0)
+}
 
 /// A control message's value that is a number.
 fn number(value: &[u8]) -> Option<i32> {
     value.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes))
 }
+
+/// The congestion bits of a traffic class.
+const ECN_MASK: u8 = 0b11;
+/// Sent without them: no router marks it (RFC 3168 §5).
+const NOT_ECT: u8 = 0b00;

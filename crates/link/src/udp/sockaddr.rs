@@ -20,23 +20,36 @@ impl SockAddr {
     /// No address, to be filled by the kernel.
     pub(super) const EMPTY: Self = Self { bytes: [0; Self::CAPACITY] };
 
-    /// The address and how many bytes of it count.
-    pub(super) fn new(ip: IpAddr, port: u16, scope_id: u32) -> (Self, libc::socklen_t) {
+    /// The address.
+    pub(super) fn new(ip: IpAddr, port: u16, scope_id: u32) -> Self {
         let mut addr = Self::EMPTY;
         addr.bytes[2..4].copy_from_slice(&port.to_be_bytes());
         match ip {
             IpAddr::V4(ip) => {
                 addr.bytes[..2].copy_from_slice(&FAMILY_V4.to_ne_bytes());
                 addr.bytes[4..8].copy_from_slice(&ip.octets());
-                (addr, Self::V4_LEN)
             }
             IpAddr::V6(ip) => {
                 addr.bytes[..2].copy_from_slice(&FAMILY_V6.to_ne_bytes());
                 addr.bytes[8..24].copy_from_slice(&ip.octets());
                 addr.bytes[24..28].copy_from_slice(&scope_id.to_ne_bytes());
-                (addr, Self::V6_LEN)
             }
         }
+        addr
+    }
+
+    /// How many bytes of it count: never more than it has.
+    pub(super) fn len(&self) -> libc::socklen_t {
+        match self.family() {
+            FAMILY_V4 => Self::V4_LEN,
+            FAMILY_V6 => Self::V6_LEN,
+            _ => 0,
+        }
+    }
+
+    fn family(&self) -> libc::sa_family_t {
+        let [a, b, ..] = self.bytes;
+        libc::sa_family_t::from_ne_bytes([a, b])
     }
 
     /// Address and port, if the kernel wrote `len` bytes of an IPv4 or IPv6 address. An IPv4 address in IPv6 form
@@ -44,7 +57,7 @@ impl SockAddr {
     pub(super) fn decode(&self, len: libc::socklen_t) -> Option<(IpAddr, u16)> {
         let b = &self.bytes;
         let port = u16::from_be_bytes([b[2], b[3]]);
-        let family = u16::from_ne_bytes([b[0], b[1]]);
+        let family = self.family();
         if family == FAMILY_V4 && len >= Self::V4_LEN {
             return Some((Ipv4Addr::new(b[4], b[5], b[6], b[7]).into(), port));
         }
@@ -85,7 +98,8 @@ mod tests {
         let v6: Ipv6Addr = "fe80::1:2".parse().unwrap();
         for addr in ["127.0.0.2:4791".parse().unwrap(), SocketAddr::V6(SocketAddrV6::new(v6, 4791, 0, 3))] {
             let scope_id = if let SocketAddr::V6(v6) = addr { v6.scope_id() } else { 0 };
-            let (ours, len) = SockAddr::new(addr.ip(), addr.port(), scope_id);
+            let ours = SockAddr::new(addr.ip(), addr.port(), scope_id);
+            let len = ours.len();
             assert_eq!(ours.bytes[..len as usize], theirs(addr));
             assert_eq!(ours.decode(len), Some((addr.ip(), addr.port())));
         }
@@ -93,8 +107,9 @@ mod tests {
 
     #[test]
     fn short_or_foreign_addresses_are_none() {
-        let (addr, _) = SockAddr::new(Ipv4Addr::LOCALHOST.into(), 1, 0);
+        let addr = SockAddr::new(Ipv4Addr::LOCALHOST.into(), 1, 0);
         assert_eq!(addr.decode(8), None);
+        assert_eq!(SockAddr::EMPTY.len(), 0);
         assert_eq!(SockAddr::EMPTY.decode(28), None);
     }
 }
