@@ -1,20 +1,26 @@
-//! The workspace's own checks: `cargo xtask floors` and `cargo xtask cite`.
+//! The workspace's own checks: `cargo xtask floors`, `cargo xtask cite` and `cargo xtask icount`.
 #![forbid(unsafe_code)]
 
 mod cite;
 mod floors;
+mod icount;
 
 use std::path::Path;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."));
-    let command = std::env::args().nth(1);
-    let outcome = match command.as_deref() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let (command, rest) =
+        arguments.split_first().map_or((None, &[][..]), |(command, rest)| (Some(&**command), rest));
+    let outcome = match command {
         Some("floors") => floors::run(root),
         Some("cite") => cite::run(root),
-        Some(other) => Err(format!("no task is called '{other}'; there are floors and cite")),
-        None => Err("which task: floors (dependencies and unsafe code) or cite (citations)?".into()),
+        Some("icount") => icount::run(root, rest),
+        Some(other) => Err(format!("no task is called '{other}'; there are floors, cite and icount")),
+        None => Err("which task: floors (dependencies and unsafe code), cite (citations) or icount \
+                     (instructions of a message)?"
+            .into()),
     };
     match outcome {
         Ok(complaints) if complaints.is_empty() => ExitCode::SUCCESS,
