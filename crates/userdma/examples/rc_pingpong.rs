@@ -9,11 +9,11 @@
 //! On two machines (or in two terminals):
 //!
 //! ```text
-//! rc_pingpong --on 10.0.0.1                        # waits on TCP port 18515
-//! rc_pingpong --on 10.0.0.2 --to 10.0.0.1          # connects
+//! cargo run --release -p userdma --example rc_pingpong -- --on 127.0.0.5                   # waits on TCP port 18515
+//! cargo run --release -p userdma --example rc_pingpong -- --on 127.0.0.6 --to 127.0.0.5    # connects
 //! ```
 //!
-//! `--size BYTES`, `--iters N`, `--events` (sleep instead of polling).
+//! `--size BYTES`, `--iters N`, `--events` (sleep instead of polling, which wants a processor for each side).
 
 use std::error::Error;
 use std::io::Write;
@@ -33,7 +33,17 @@ struct Args {
     events: bool,
 }
 
-fn main() -> Result {
+fn main() -> std::process::ExitCode {
+    match pingpong() {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("rc_pingpong: {error}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
+
+fn pingpong() -> Result {
     let (args, alone) = parse()?;
     if !alone {
         return run(&args).map(|report| println!("{report}"));
@@ -52,14 +62,16 @@ fn run(args: &Args) -> Result<String> {
     match &args.to {
         None => serve(args, &listen(args)?),
         Some(to) => {
-            let mut tcp = TcpStream::connect((to.as_str(), PORT))?;
+            let mut tcp = TcpStream::connect((to.as_str(), PORT))
+                .map_err(|e| format!("{to}, TCP port {PORT}: {e}; is the other side running?"))?;
             Side::connect(args, &mut tcp)?.ping(args)
         }
     }
 }
 
 fn listen(args: &Args) -> Result<TcpListener> {
-    Ok(TcpListener::bind((args.on.as_str(), PORT))?)
+    let on = args.on.as_str();
+    Ok(TcpListener::bind((on, PORT)).map_err(|e| format!("{on}, TCP port {PORT}: {e}"))?)
 }
 
 fn serve(args: &Args, listener: &TcpListener) -> Result<String> {
@@ -187,10 +199,17 @@ fn parse() -> Result<(Args, bool)> {
             "--size" => args.size = value()?.parse()?,
             "--iters" => args.iters = value()?.parse()?,
             "--events" => args.events = true,
+            "--help" => {
+                println!("{USAGE}");
+                std::process::exit(0);
+            }
             other => {
-                return Err(format!("unknown argument {other}: --on --to --size --iters --events").into());
+                return Err(format!("unknown argument {other}\n{USAGE}").into());
             }
         }
+    }
+    if !args.events && std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() < 2) {
+        println!("both sides poll and share one processor: --events is faster here");
     }
     let alone = args.on.is_empty() && args.to.is_none();
     if args.on.is_empty() && !alone {
@@ -200,6 +219,11 @@ fn parse() -> Result<(Args, bool)> {
     Ok((args, alone))
 }
 
+const USAGE: &str = "rc_pingpong [--on ADDRESS [--to ADDRESS]] [--size BYTES] [--iters N] [--events]
+  --on      the address of this side; it waits for the other, or connects if there is
+  --to      the address of the other side
+  --events  sleep instead of polling: better where others need the processors
+Without addresses both sides run here.";
 /// Receives that are posted at any time.
 const RECEIVES: u64 = 16;
 /// The work request number of sends.

@@ -9,8 +9,8 @@
 //! On two machines (or in two terminals):
 //!
 //! ```text
-//! rdma_write --on 10.0.0.1                        # the target: waits on TCP port 18516
-//! rdma_write --on 10.0.0.2 --to 10.0.0.1          # the initiator
+//! cargo run --release -p userdma --example rdma_write -- --on 127.0.0.5                   # the target: waits on TCP port 18516
+//! cargo run --release -p userdma --example rdma_write -- --on 127.0.0.6 --to 127.0.0.5    # the initiator
 //! ```
 
 use std::error::Error;
@@ -21,19 +21,37 @@ use userdma::{AccessFlags, Device, RemoteMr, SendFlags, WcStatus, exchange};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
-fn main() -> Result {
+fn main() -> std::process::ExitCode {
+    match write_and_read() {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("rdma_write: {error}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
+
+fn write_and_read() -> Result {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => {
-            let listener = TcpListener::bind(("127.0.0.2", PORT))?;
+            let listener = listen("127.0.0.2")?;
             let target = std::thread::spawn(move || target("127.0.0.2", &listener));
             initiator("127.0.0.3", "127.0.0.2")?;
             target.join().map_err(|_| "the target's thread panicked")?
         }
-        ["--on", on] => target(on, &TcpListener::bind((on, PORT))?),
+        ["--on", on] => target(on, &listen(on)?),
         ["--on", on, "--to", to] => initiator(on, to),
-        _ => Err("usage: rdma_write [--on ADDRESS [--to ADDRESS]]".into()),
+        ["--help"] => {
+            println!("{USAGE}");
+            Ok(())
+        }
+        _ => Err(USAGE.into()),
     }
+}
+
+fn listen(on: &str) -> Result<TcpListener> {
+    Ok(TcpListener::bind((on, PORT)).map_err(|e| format!("{on}, TCP port {PORT}: {e}"))?)
 }
 
 /// Offers memory, sleeps, and looks at it afterwards.
@@ -71,7 +89,8 @@ fn initiator(on: &str, to: &str) -> Result {
     let nothing = RemoteMr { addr: 0, rkey: out.rkey(), len: 0 };
     let qp = pd.create_qp(&cq, &cq).build()?;
 
-    let mut tcp = TcpStream::connect((to, PORT))?;
+    let mut tcp = TcpStream::connect((to, PORT))
+        .map_err(|e| format!("{to}, TCP port {PORT}: {e}; is the target running?"))?;
     let (peer, remote) = exchange(&mut tcp, &(qp.endpoint(), nothing))?;
     let qp = qp.connect(&peer)?;
     exchange(&mut tcp, &nothing)?;
@@ -98,6 +117,10 @@ fn pattern() -> Vec<u8> {
     (0u32..).map(|i| i.wrapping_mul(0x9e37_79b1).to_be_bytes()[0]).take(LEN).collect()
 }
 
+const USAGE: &str = "usage: rdma_write [--on ADDRESS [--to ADDRESS]]
+  --on  the address of this side: the target, or the initiator if there is
+  --to  the address of the target
+Without addresses both sides run here.";
 /// Bytes of the target's memory.
 const LEN: usize = 1 << 20;
 /// How long the target sleeps.

@@ -34,7 +34,7 @@ pub struct Device {
 /// What is asked of a device before it is opened.
 ///
 /// ```
-/// # let path = std::env::temp_dir().join("userdma-doc.pcapng");
+/// # let path = std::env::temp_dir().join(format!("userdma-doc-{}.pcapng", std::process::id()));
 /// let device = userdma::Device::builder()
 ///     .address([127, 0, 21, 1])
 ///     .faults("loss=0.01,seed=7")
@@ -110,7 +110,9 @@ impl Device {
         Pd::alloc_on(self)
     }
 
-    /// A completion queue of at least `cqe` entries that callers poll, or wait for alone.
+    /// A completion queue of at least `cqe` entries that callers poll, or wait for alone. It needs a place for every receive and
+    /// every signaled send that may be outstanding on its queue pairs, 256 for one with the usual sizes: a queue that
+    /// overflows takes its connections with it.
     ///
     /// # Errors
     /// [`Error::CreateCq`] says which size is possible.

@@ -12,7 +12,7 @@ pub struct RtrAttr {
     pub path_mtu: Option<Mtu>,
     /// READs and atomics that the peer may have outstanding here.
     pub max_dest_rd_atomic: u8,
-    /// What an RNR NAK asks the peer to wait.
+    /// What an RNR NAK asks the peer to wait: 0.64 ms unless set.
     pub min_rnr_timer: RnrTimer,
     /// Hop limit of the packets.
     pub hop_limit: u8,
@@ -25,11 +25,12 @@ pub struct RtrAttr {
 /// Attributes of the transition to RTS.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct RtsAttr {
-    /// How long to wait for an acknowledgement.
+    /// How long to wait for an acknowledgement: 67 ms unless set. A peer that is gone is noticed after `retry_cnt + 1` times
+    /// that.
     pub timeout: AckTimeout,
-    /// Resends before giving up: 0 ..= 7.
+    /// Resends before giving up: 0 ..= 7; 7 unless set.
     pub retry_cnt: u8,
-    /// Resends after RNR before giving up: 0 ..= 7, 7 is for ever.
+    /// Resends after RNR before giving up: 0 ..= 7, 7 is for ever; 7 unless set.
     pub rnr_retry: u8,
     /// READs and atomics that this side may have outstanding.
     pub max_rd_atomic: u8,
@@ -102,8 +103,12 @@ impl Qp<Init> {
         }
     }
 
-    /// INIT to RTS with the default attributes. Both sides do it; messages that arrive before the peer is there are
-    /// resent until it is.
+    /// INIT to RTS with the default attributes. Both sides do it. Messages that arrive before the peer is there are
+    /// resent until it is, after an ACK timeout (67 ms): to save that, exchange a word over the stream that brought the
+    /// endpoints before the first message.
+    ///
+    /// A peer that is quicker may have sent already. If it was a request that is refused (a wrong key, say), this queue pair
+    /// is in ERR when it is returned, as if it had come a moment later: receives are flushed, an event says why.
     ///
     /// # Errors
     /// The reason; the queue pair is destroyed.
@@ -111,12 +116,12 @@ impl Qp<Init> {
         self.connect_with(peer, &RtrAttr::default(), &RtsAttr::default())
     }
 
-    /// INIT to RTS.
+    /// As [`Qp::connect`], with these attributes.
     ///
     /// # Errors
     /// The reason; the queue pair is destroyed.
     pub fn connect_with(self, peer: &Endpoint, rtr: &RtrAttr, rts: &RtsAttr) -> Result<Qp<Rts>, Error> {
-        Ok(self.to_rtr(peer, rtr)?.to_rts(rts)?)
+        self.to_rtr(peer, rtr)?.finish(rts)
     }
 }
 
@@ -129,6 +134,14 @@ impl Qp<Rtr> {
         match self.inner.modify_to_rts(attr) {
             Ok(()) => Ok(Qp::new(self.inner)),
             Err(reason) => Err(SetupError { qp: self, reason }),
+        }
+    }
+
+    /// To RTS, where a queue pair that the peer has broken meanwhile counts as one that was there.
+    fn finish(self, rts: &RtsAttr) -> Result<Qp<Rts>, Error> {
+        match self.to_rts(rts) {
+            Err(failed) if failed.qp.inner.qp.state() == QpState::Err => Ok(Qp::new(failed.qp.inner)),
+            result => Ok(result?),
         }
     }
 }
@@ -190,5 +203,50 @@ impl Inner {
             | QpAttrMask::RNR_RETRY
             | QpAttrMask::MAX_QP_RD_ATOMIC;
         self.modify(&attr, mask)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use userdma_verbs::{AccessFlags, SendFlags, WcStatus};
+
+    use super::*;
+    use crate::{Device, Inline, RemoteMr};
+
+    /// A peer is ready first and writes with a wrong key, before this side is in RTS.
+    #[test]
+    fn a_peer_that_is_quick_and_wrong_breaks_a_connection_and_not_connecting() {
+        let end = |address| {
+            let device = Device::open(address).unwrap();
+            let pd = device.alloc_pd().unwrap();
+            let cq = device.create_cq(16).unwrap();
+            let qp = pd.create_qp(&cq, &cq).build().unwrap();
+            let mr = pd.alloc(64, AccessFlags::LOCAL_WRITE).unwrap();
+            (qp, cq, mr)
+        };
+        let ((a, a_cq, a_mr), (b, b_cq, b_mr)) = (end("127.0.21.31"), end("127.0.21.32"));
+        let (to_a, to_b) = (a.endpoint(), b.endpoint());
+        a.post_recv(1, &a_mr.slice(..)).unwrap();
+        let a = a.to_rtr(&to_b, &RtrAttr::default()).unwrap();
+        let b = b.connect(&to_a).unwrap();
+        let wrong = RemoteMr { addr: 0, rkey: b_mr.rkey(), len: 8 };
+        b.post_write(2, Inline(&[1; 8]), wrong, SendFlags::SIGNALED).unwrap();
+        let [wc] = b_cq.wait_for(1, Some(Duration::from_secs(10))).unwrap()[..] else {
+            panic!("no completion")
+        };
+        assert_eq!(wc.status, WcStatus::RemAccessErr);
+
+        let a = a.finish(&RtsAttr::default()).unwrap();
+        let [wc] = a_cq.wait_for(1, Some(Duration::from_secs(10))).unwrap()[..] else {
+            panic!("no completion")
+        };
+        assert_eq!((wc.wr_id, wc.status), (1, WcStatus::WrFlushErr));
+        a.post_send(3, Inline(&[1; 8]), SendFlags::SIGNALED).unwrap();
+        let [wc] = a_cq.wait_for(1, Some(Duration::from_secs(10))).unwrap()[..] else {
+            panic!("no completion")
+        };
+        assert_eq!((wc.wr_id, wc.status), (3, WcStatus::WrFlushErr));
     }
 }
