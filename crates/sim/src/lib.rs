@@ -26,7 +26,9 @@ mod net;
 pub mod oracle;
 mod pair;
 mod schedule;
+mod star;
 
 pub use host::{Host, Memory, QpEnd};
 pub use net::{Direction, Fate, Faults, NetStats, Network, Transit};
 pub use pair::{ConnectOptions, Pair, PairOptions};
+pub use star::{Star, StarOptions, StarStats};

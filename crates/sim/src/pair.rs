@@ -145,7 +145,7 @@ impl Pair {
     /// Takes two queue pairs in RESET to RTS, connected to each other.
     pub fn join(&mut self, ends: &[QpEnd; 2], options: &ConnectOptions) {
         for side in [0, 1] {
-            for (state, mask) in [(QpState::Init, INIT), (QpState::Rtr, RTR), (QpState::Rts, RTS)] {
+            for (state, mask) in masks() {
                 let attr = self.attr(side, ends[1 - side].qp.qpn(), options, state);
                 self.modify(side, ends[side].qp.qpn(), &attr, mask);
             }
@@ -170,23 +170,7 @@ impl Pair {
 
     /// The attributes with which `side` goes to `state` as part of a connection to the peer's QP `dest`.
     pub fn attr(&self, side: usize, dest: Qpn, options: &ConnectOptions, state: QpState) -> QpAttr {
-        let grh = GlobalRoute { dgid: self.hosts[1 - side].address.into(), ..GlobalRoute::default() };
-        QpAttr {
-            qp_state: state,
-            path_mtu: options.mtu,
-            rq_psn: options.psn[1 - side],
-            sq_psn: options.psn[side],
-            dest_qp_num: dest,
-            qp_access_flags: options.access,
-            ah_attr: AhAttr { grh, sl: 0, port_num: 1 },
-            max_rd_atomic: options.rd_atomic,
-            max_dest_rd_atomic: options.rd_atomic,
-            min_rnr_timer: options.min_rnr_timer,
-            timeout: options.timeout,
-            retry_cnt: options.retry_cnt,
-            rnr_retry: options.rnr_retry,
-            ..QpAttr::default()
-        }
+        attributes(side, self.hosts[1 - side].address, dest, options, state)
     }
 
     /// Modifies a queue pair; panics if it is refused.
@@ -279,6 +263,38 @@ impl Pair {
             host.collect();
         }
     }
+}
+
+/// The attributes with which side 0 or 1 of a connection goes to `state`, its peer being QP `dest` at `address`.
+pub(crate) fn attributes(
+    side: usize,
+    address: IpAddr,
+    dest: Qpn,
+    options: &ConnectOptions,
+    state: QpState,
+) -> QpAttr {
+    let grh = GlobalRoute { dgid: address.into(), ..GlobalRoute::default() };
+    QpAttr {
+        qp_state: state,
+        path_mtu: options.mtu,
+        rq_psn: options.psn[1 - side],
+        sq_psn: options.psn[side],
+        dest_qp_num: dest,
+        qp_access_flags: options.access,
+        ah_attr: AhAttr { grh, sl: 0, port_num: 1 },
+        max_rd_atomic: options.rd_atomic,
+        max_dest_rd_atomic: options.rd_atomic,
+        min_rnr_timer: options.min_rnr_timer,
+        timeout: options.timeout,
+        retry_cnt: options.retry_cnt,
+        rnr_retry: options.rnr_retry,
+        ..QpAttr::default()
+    }
+}
+
+/// The states on the way to RTS, and what each takes.
+pub(crate) const fn masks() -> [(QpState, M); 3] {
+    [(QpState::Init, INIT), (QpState::Rtr, RTR), (QpState::Rts, RTS)]
 }
 
 fn address(ipv6: bool, index: u16) -> IpAddr {
