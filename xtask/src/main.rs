@@ -1,8 +1,10 @@
-//! The workspace's own checks: `cargo xtask floors`, `cargo xtask cite` and `cargo xtask icount`.
+//! The workspace's own checks: `cargo xtask floors`, `cite`, `icount`, `fuzz` and `coverage`.
 #![forbid(unsafe_code)]
 
 mod cite;
+mod coverage;
 mod floors;
+mod fuzz;
 mod icount;
 
 use std::path::Path;
@@ -16,11 +18,11 @@ fn main() -> ExitCode {
     let outcome = match command {
         Some("floors") => floors::run(root),
         Some("cite") => cite::run(root),
+        Some("coverage") => coverage::run(root),
+        Some("fuzz") => fuzz::run(root, rest),
         Some("icount") => icount::run(root, rest),
-        Some(other) => Err(format!("no task is called '{other}'; there are floors, cite and icount")),
-        None => Err("which task: floors (dependencies and unsafe code), cite (citations) or icount \
-                     (instructions of a message)?"
-            .into()),
+        Some(other) => Err(format!("no task is called '{other}'; {TASKS}")),
+        None => Err(format!("which task? {TASKS}")),
     };
     match outcome {
         Ok(complaints) if complaints.is_empty() => ExitCode::SUCCESS,
@@ -36,3 +38,6 @@ fn main() -> ExitCode {
         }
     }
 }
+
+const TASKS: &str = "there are floors (dependencies and unsafe code), cite (citations), icount (instructions of a \
+                     message), fuzz and coverage";

@@ -33,7 +33,7 @@ pub struct Effects {
     pub channels: Vec<u32>,
     /// Asynchronous events, oldest first.
     pub events: Vec<AsyncEvent>,
-    /// Completion queues that overflowed just now: the device takes their queue pairs to the error state.
+    /// Completion queues that refused a completion just now: the device takes their queue pairs to the error state.
     pub overflows: Vec<u32>,
 }
 
@@ -41,7 +41,9 @@ impl Effects {
     /// Writes a completion and notes what follows from it.
     pub fn complete(&mut self, cq: &Cq, wc: Wc, solicited: bool) {
         match cq.push(wc, solicited) {
-            Pushed::Quiet | Pushed::Lost => {}
+            Pushed::Quiet => {}
+            // The event was told, but a queue pair may have been connected again since.
+            Pushed::Lost => self.note_overflow(cq),
             Pushed::Notify => {
                 if let Some(channel) = cq.channel()
                     && !self.channels.contains(&channel.id())
@@ -50,9 +52,15 @@ impl Effects {
                 }
             }
             Pushed::Overflow => {
-                self.overflows.push(cq.number());
+                self.note_overflow(cq);
                 self.events.push(AsyncEvent::CqError { cq: cq.number() });
             }
+        }
+    }
+
+    fn note_overflow(&mut self, cq: &Cq) {
+        if !self.overflows.contains(&cq.number()) {
+            self.overflows.push(cq.number());
         }
     }
 }

@@ -62,6 +62,17 @@ impl Region {
         Self { raw: buffer.raw(), _owner: Some(Arc::clone(buffer)) }
     }
 
+    /// `len` bytes of the region from `offset` on, as a region; `None` if they are not all inside.
+    pub fn part(&self, offset: usize, len: usize) -> Option<Self> {
+        let end = offset.checked_add(len)?;
+        if end > self.raw.len() {
+            return None;
+        }
+        // SAFETY: the range lies inside this region, whose maker's promise covers it; an owner is kept as here.
+        let raw = unsafe { Raw::new(self.raw.addr() + offset, len) };
+        Some(Self { raw, _owner: self._owner.clone() })
+    }
+
     /// First address.
     pub fn addr(&self) -> u64 {
         self.raw.addr() as u64

@@ -48,6 +48,30 @@ fn zero_bytes_are_fine_anywhere_inside_and_at_the_end() {
 }
 
 #[test]
+fn a_part_reaches_its_own_bytes_only_and_outlives_the_whole() {
+    let whole = region(64);
+    whole.write(0, &[7; 64]).unwrap();
+    let part = whole.part(16, 8).unwrap();
+    assert_eq!((part.addr(), part.len()), (whole.addr() + 16, 8));
+    assert!(part.write(8, &[1]).is_err() && part.read(0, &mut [0; 9]).is_err());
+    part.write(0, &[1; 8]).unwrap();
+    let mut around = [0; 10];
+    whole.read(15, &mut around).unwrap();
+    assert_eq!(around, [7, 1, 1, 1, 1, 1, 1, 1, 1, 7]);
+    drop(whole);
+    assert_eq!(part.load(0), Ok(0x0101_0101_0101_0101));
+}
+
+#[test]
+fn no_part_passes_the_end_of_the_region() {
+    let whole = region(64);
+    assert!(whole.part(64, 0).is_some_and(|part| part.is_empty()));
+    for (offset, len) in [(0, 65), (64, 1), (65, 0), (1, usize::MAX)] {
+        assert!(whole.part(offset, len).is_none(), "{len} bytes at {offset}");
+    }
+}
+
+#[test]
 fn zero_bytes_need_no_memory() {
     // SAFETY: no bytes.
     let region = unsafe { Region::from_raw(std::ptr::null_mut(), 0) };

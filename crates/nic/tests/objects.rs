@@ -148,6 +148,28 @@ fn an_overflow_is_one_event_and_ends_every_queue_pair_of_the_queue() {
     assert_eq!(c.poll_send().iter().map(|wc| wc.status).collect::<Vec<_>>(), [WcStatus::Success]);
 }
 
+#[test]
+fn a_queue_pair_that_comes_back_to_an_overflown_queue_fails_with_its_next_completion() {
+    let mut pair = Pair::new(&PairOptions::default());
+    let small = ConnectOptions { cqe: 1, ..ConnectOptions::default() };
+    let ends = pair.connect(&small);
+    let to = pair.hosts[1].memory(64, AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE);
+    let from = some_bytes(&mut pair.hosts[0]);
+    for wr_id in 0..2 {
+        pair.hosts[0].write(&ends[0], wr_id, from, to.remote(0));
+    }
+    pair.drive();
+    assert!(ends[0].send_cq.has_overflowed());
+    for side in [0, 1] {
+        pair.reset(side, ends[side].qp.qpn());
+    }
+    pair.join(&ends, &small);
+    pair.hosts[0].write(&ends[0], 7, from, to.remote(0));
+    pair.drive();
+    assert_eq!(ends[0].qp.state(), QpState::Err, "its completion was lost");
+    assert_eq!(pair.hosts[0].events, [AsyncEvent::CqError { cq: ends[0].send_cq.number() }], "told once");
+}
+
 fn some_bytes(host: &mut Host) -> userdma_verbs::Sge {
     host.memory(64, AccessFlags::empty()).sge(0, 8)
 }

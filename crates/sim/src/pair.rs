@@ -145,7 +145,7 @@ impl Pair {
     /// Takes two queue pairs in RESET to RTS, connected to each other.
     pub fn join(&mut self, ends: &[QpEnd; 2], options: &ConnectOptions) {
         for side in [0, 1] {
-            for (state, mask) in masks() {
+            for (state, mask) in UP {
                 let attr = self.attr(side, ends[1 - side].qp.qpn(), options, state);
                 self.modify(side, ends[side].qp.qpn(), &attr, mask);
             }
@@ -292,11 +292,6 @@ pub(crate) fn attributes(
     }
 }
 
-/// The states on the way to RTS, and what each takes.
-pub(crate) const fn masks() -> [(QpState, M); 3] {
-    [(QpState::Init, INIT), (QpState::Rtr, RTR), (QpState::Rts, RTS)]
-}
-
 fn address(ipv6: bool, index: u16) -> IpAddr {
     if ipv6 {
         Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, index + 1).into()
@@ -305,6 +300,9 @@ fn address(ipv6: bool, index: u16) -> IpAddr {
         Ipv4Addr::new(10, 0, 0, if index == 0 { 1 } else { 2 }).into()
     }
 }
+
+/// The way from RESET to RTS.
+pub(crate) const UP: [(QpState, M); 3] = [(QpState::Init, INIT), (QpState::Rtr, RTR), (QpState::Rts, RTS)];
 
 /// What RESET to INIT takes.
 const INIT: M = M::STATE.union(M::PKEY_INDEX).union(M::PORT).union(M::ACCESS_FLAGS);

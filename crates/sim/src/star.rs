@@ -15,7 +15,7 @@ use userdma_nic::ShardConfig;
 use userdma_verbs::{QpInitAttr, QpType, Time};
 
 use crate::host::{Host, QpEnd};
-use crate::pair::{ConnectOptions, attributes, masks};
+use crate::pair::{ConnectOptions, UP, attributes};
 use crate::schedule::Schedule;
 
 /// Hosts and the switch.
@@ -130,7 +130,7 @@ impl Star {
         let ends = hosts.map(|host| self.create(host, options));
         for side in [0, 1] {
             let (peer, dest) = (self.hosts[hosts[1 - side]].address, ends[1 - side].qp.qpn());
-            for (state, mask) in masks() {
+            for (state, mask) in UP {
                 let attr = attributes(side, peer, dest, options, state);
                 let shard = &mut self.hosts[hosts[side]].shard;
                 shard.modify_qp(self.now, ends[side].qp.qpn(), &attr, mask).expect("a legal transition");

@@ -29,6 +29,14 @@ use summary::Summary;
 /// Those of the file, with its name, after what could be decoded; those of `out`.
 pub fn run(args: &CaptureArgs, out: &mut impl Write) -> Result<(), Failure> {
     let (name, reader) = open(&args.file)?;
+    print(args, &name, reader, out)
+}
+
+/// Decodes a capture that comes from `reader` and is called `name`; what `args` say of a file is not looked at.
+///
+/// # Errors
+/// As [`run`].
+pub fn print(args: &CaptureArgs, name: &str, reader: impl Read, out: &mut impl Write) -> Result<(), Failure> {
     let mut printer = Printer::new(args);
     let ended = printer.print_all(reader, out).map_err(|error| match error {
         PrintError::File(error) => Failure::new(format!("{name} {error}")),
@@ -40,6 +48,15 @@ pub fn run(args: &CaptureArgs, out: &mut impl Write) -> Result<(), Failure> {
         printer.write_leftovers(out)?;
     }
     ended
+}
+
+/// Decodes any bytes in every way. Files come from anywhere, so none may do more than be refused.
+pub fn fuzz(bytes: &[u8]) {
+    for (verbose, stats, qpn) in [(false, false, None), (true, false, Some(0x11)), (false, true, None)] {
+        let args = CaptureArgs { file: "-".into(), verbose, qpn, stats, port: userdma_wire::ROCE_V2_PORT };
+        // An error is an answer, too.
+        let _ = print(&args, "the input", bytes, &mut io::sink());
+    }
 }
 
 fn open(path: &Path) -> Result<(String, Box<dyn Read>), Failure> {

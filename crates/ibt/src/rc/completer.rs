@@ -194,6 +194,10 @@ impl Requester {
             // Counted from what is answered already: a message may have as many packets as half the PSN space.
             let Ok(more @ 1..) = u32::try_from(end.distance(mark.first_psn.add(mark.acked))) else { break };
             let answered = mark.acked.saturating_add(more).min(mark.packets);
+            if answered == mark.acked {
+                // A local operation that waits for its turn. Nothing behind it was sent, whatever the peer says.
+                break;
+            }
             if wqe.op.opcode().is_read_or_atomic() {
                 if mark.acked < answered {
                     reach = Reach::Gap;

@@ -141,7 +141,8 @@ impl Requester {
         let head = self.ring.head();
         head < self.begun && {
             let mark = self.mark(head);
-            mark.acked == mark.packets && (mark.packets > 0 || head < self.next)
+            // A local operation is done when it was executed, even if sending has gone back to before it since.
+            mark.acked == mark.packets && (mark.packets > 0 || mark.is_executed)
         }
     }
 

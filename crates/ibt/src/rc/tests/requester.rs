@@ -373,3 +373,29 @@ fn an_acknowledgement_of_the_first_transmission_after_going_back_is_taken() {
     a.ack(3);
     assert_eq!((a.sent_wcs(), a.window.in_flight()), (ok([1]), 0));
 }
+
+/// A local operation takes no PSN, and sending may have gone back to before it when the answer comes after all.
+#[test]
+fn a_late_answer_passes_over_a_local_operation_that_sending_went_back_to() {
+    let late: [fn(&mut Side); 2] = [
+        |a| a.at_ms(70),
+        |a| a.receive(&acknowledge(0, Syndrome::Rnr { timer: userdma_verbs::RnrTimer::new(1).unwrap() })),
+    ];
+    for goes_back in late {
+        let mut a = Side::new();
+        let mw = a.mrs.alloc_mw(a.qp.pd()).unwrap();
+        let rkey = mw.with_variant(9);
+        let (mr, addr) = (a.sge(0, 8).lkey, a.sge(0, 8).addr);
+        let bind = userdma_verbs::BindMw { mw, rkey, mr, addr, length: 8, access: AccessFlags::REMOTE_READ };
+        a.post_signaled(1, SendOp::Send, 8);
+        a.post(2, SendOp::BindMw(bind), SendFlags::SIGNALED, &[]);
+        a.post_signaled(3, SendOp::Send, 8);
+        assert_eq!(a.sends().len(), 2);
+        goes_back(&mut a);
+        a.ack(0);
+        assert_eq!(a.sent_wcs(), ok([1, 2]), "the bind was done before");
+        a.ack(1);
+        assert_eq!(a.sent_wcs(), ok([3]));
+        assert_eq!((a.rc.state(), a.window.in_flight()), (QpState::Rts, 0));
+    }
+}

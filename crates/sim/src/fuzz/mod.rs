@@ -1,0 +1,58 @@
+//! What the fuzzers run: any bytes become a packet, or a program of packets against one device.
+//!
+//! A *target* is a function of bytes that panics if something is wrong. The fuzzers in `fuzz/` call it with what they
+//! make up, and `tests/corpus.rs` with every file of `fuzz/corpus`, on every run of the tests.
+//!
+//! - [`packet`]: reading, printing and writing of any bytes.
+//! - [`responder`]: requests to a queue pair that has memory to lose.
+//! - [`requester`]: answers to a queue pair that has asked.
+//!
+//! Packets of the last two carry the ICRC that fits, so that nothing stops at the door, and name PSNs, keys and
+//! addresses relative to those that would be right, so that a changed byte is a near miss. After each packet [`Scene`]
+//! looks at the memory that nobody may touch, at the completions, and at a second connection of the same device.
+
+mod arena;
+mod ledger;
+mod packet;
+mod peer;
+mod program;
+mod scene;
+mod seed;
+
+pub use packet::packet;
+pub use seed::{requester_seed, responder_seed};
+
+use arbitrary::Unstructured;
+use program::Role;
+use scene::Scene;
+
+/// A target: panics if bytes do what bytes must not.
+pub type Target = fn(&[u8]);
+
+/// Every target of this crate, by the name of its folder in the corpus.
+pub const TARGETS: [(&str, Target); 3] =
+    [("packet", packet), ("requester", requester), ("responder", responder)];
+
+/// Requests of a peer that obeys no rule.
+///
+/// # Panics
+/// If the device does what it must not.
+pub fn responder(bytes: &[u8]) {
+    run(Role::Responder, bytes);
+}
+
+/// Answers of a peer that obeys no rule.
+///
+/// # Panics
+/// If the device does what it must not.
+pub fn requester(bytes: &[u8]) {
+    run(Role::Requester, bytes);
+}
+
+fn run(role: Role, bytes: &[u8]) {
+    let mut input = Unstructured::new(bytes);
+    // Input that ends early goes on with zeros, so that every prefix of a program is a program.
+    if let Ok(program) = program::read(role, &mut input) {
+        Scene::new(role, &program.setup).run(&program.steps);
+    }
+}
