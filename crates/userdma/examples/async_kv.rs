@@ -185,7 +185,9 @@ impl Client {
     async fn put(&self, pair: &Pair) -> Result<bool> {
         let put = pair.encode();
         let answer = self.mr.slice(..1);
-        future::try_join(self.qp.recv(&answer), self.qp.send(Inline(&put))).await?;
+        // If something goes wrong, the SEND knows what; the receive is only flushed.
+        let (recv, send) = future::join(self.qp.recv(&answer), self.qp.send(Inline(&put))).await;
+        send.and(recv)?;
         let mut stored = [0];
         answer.read(0, &mut stored)?;
         Ok(stored == [1])

@@ -28,6 +28,8 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! The same with futures, on any executor or none: [`AsyncCq`].
 
 #![deny(unsafe_code)]
 

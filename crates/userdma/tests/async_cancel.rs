@@ -166,7 +166,7 @@ fn random_cancellations_disturb_nobody() {
     let mut dropped = 0;
     block_on(async {
         let mut pending = FuturesUnordered::new();
-        let mut busy = vec![false; SLOTS];
+        let mut busy = [false; SLOTS];
         for _ in 0..3000 {
             let slot = rng.random_range(0..SLOTS);
             if !std::mem::replace(&mut busy[slot], true) {

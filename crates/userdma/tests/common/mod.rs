@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::cast_possible_truncation, reason = "tests")]
 #![allow(dead_code, reason = "each test uses its part")]
 
-#[allow(dead_code, reason = "only some tests use futures")]
 pub(crate) mod asynch;
 
 use std::time::Duration;
