@@ -238,7 +238,7 @@ fn client(on: &str, to: &str) -> Result {
     let (peer, table) = exchange(&mut tcp, &(qp.endpoint(), nothing))?;
     let qp = qp.connect(&peer)?;
     exchange(&mut tcp, &peer)?;
-    let mr = pd.alloc(BUCKET * (1 + TASKS as usize), AccessFlags::LOCAL_WRITE)?;
+    let mr = pd.alloc(BUCKET * (1 + usize::try_from(TASKS)?), AccessFlags::LOCAL_WRITE)?;
     let client = Client { qp, table, mr, rereads: Cell::new(0) };
 
     driver.block_on(async {
