@@ -65,6 +65,13 @@ impl Channel {
         Ok(self.descriptor.take(false))
     }
 
+    /// Adds an event as the completion queue `cq` does when it notifies: whoever waits wakes, and finds perhaps nothing. For
+    /// programs that must end a wait.
+    pub fn notify(&self, cq: u32) {
+        self.descriptor.channel.push_event(cq);
+        self.descriptor.signal();
+    }
+
     /// Waits for an event; the waiting thread drives the device. `None` if `timeout` has passed.
     ///
     /// # Errors
@@ -221,3 +228,37 @@ fn sleep(shared: &Shared, channel: &Bell, until: u64) -> Woken {
 
 /// The channel, the bell and one socket for each address of a device.
 const MAX_FDS: usize = 2 + userdma_agent::Embedded::MAX_ADDRESSES;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::{Host, HostConfig};
+
+    fn channel(last: u8) -> (Host, Channel) {
+        let addresses = vec![[127, 0, 22, last].into()];
+        let host = Host::open(&HostConfig { addresses, ..HostConfig::default() }).unwrap();
+        let channel = host.create_channel().unwrap();
+        (host, channel)
+    }
+
+    #[test]
+    fn a_notice_ends_a_wait_and_is_an_event() {
+        let (_host, channel) = channel(1);
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| channel.get_event(None));
+            channel.notify(7);
+            assert_eq!(waiter.join().unwrap(), Ok(Some(7)));
+        });
+        assert!(!channel.descriptor.bell.hush(), "nothing is left");
+    }
+
+    /// A program that sleeps on the descriptor in a `poll` of its own would otherwise sleep for ever.
+    #[test]
+    fn a_device_that_fails_makes_its_channels_readable() {
+        let (host, channel) = channel(2);
+        let panicking = std::panic::AssertUnwindSafe(|| host.control(|_, _| panic!("as if by a bug")));
+        assert!(std::panic::catch_unwind(panicking).is_err());
+        assert!(channel.descriptor.bell.hush());
+        assert_eq!(channel.try_event(), Err(EventError::Host(HostError::Failed)));
+    }
+}

@@ -67,6 +67,7 @@ impl Host {
             stop: AtomicBool::new(false),
             sockets: sockets.map_err(system("descriptor of a socket"))?,
             capture: Mutex::new(None),
+            channels: Mutex::default(),
             gids,
             name: claimed.name,
             generation: fork::generation(),
@@ -254,7 +255,9 @@ impl Host {
             core.channels[id] = Some(Arc::clone(&descriptor));
             Ok(descriptor)
         })?;
-        Ok(Channel::new(&self.owner, made.map_err(system("completion channel"))?))
+        let made = made.map_err(system("completion channel"))?;
+        self.owner.shared.add_channel(&made);
+        Ok(Channel::new(&self.owner, made))
     }
 
     /// The oldest asynchronous event.

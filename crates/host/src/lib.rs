@@ -36,6 +36,7 @@ pub use channel::{Channel, EventError};
 pub use config::HostConfig;
 pub use error::{HostError, OpenError, PostFailure};
 pub use host::Host;
+pub use progress::spawn_thread;
 pub use userdma_agent::{ClaimError, DeviceInfo, devices};
 pub use userdma_ibt::Stats;
 pub use userdma_link::{FaultStats, Faults};

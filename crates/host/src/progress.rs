@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::JoinHandle;
+use std::thread::{Builder, JoinHandle};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use userdma_link::clock;
@@ -22,12 +22,30 @@ use crate::sleep::{FOREVER, Sleeper};
 /// Starts the thread, with every signal blocked.
 pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<JoinHandle<()>> {
     let name = format!("userdma {}", shared.name);
-    let builder = std::thread::Builder::new().name(name).stack_size(STACK_BYTES);
     let shared = Arc::clone(shared);
     // From now on deadlines are the thread's, also those from before its first sleep.
     shared.watch.wake_up(Sleeper::Thread);
     shared.has_thread.store(true, Ordering::Relaxed);
-    with_signals_blocked(|| builder.spawn(move || Thread { shared, lease: Lease::new() }.run()))
+    spawn_thread(Builder::new().name(name).stack_size(STACK_BYTES), move || {
+        // A timer that is late by the usual 50 µs would double the lease. If it is refused, it is late.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        Thread { shared, lease: Lease::new() }.run();
+    })
+}
+
+/// Starts a thread that drives devices: every signal of the program is blocked in it, so that it never runs a handler of
+/// the program's.
+///
+/// # Errors
+/// The system has no thread.
+pub fn spawn_thread(builder: Builder, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    let run = move || {
+        // The thread copies memory that the program may have unmapped: those faults must reach their handler. It cannot
+        // fail with these arguments.
+        let _ = userdma_mem::unblock_fault_signals();
+        run();
+    };
+    with_signals_blocked(|| builder.spawn(run))
 }
 
 struct Thread {
@@ -37,11 +55,6 @@ struct Thread {
 
 impl Thread {
     fn run(mut self) {
-        // The thread copies memory that the program may have unmapped: those faults must reach their handler. It cannot
-        // fail with these arguments.
-        let _ = userdma_mem::unblock_fault_signals();
-        // A timer that is late by the usual 50 µs would double the lease. If it is refused, it is late.
-        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         while self.is_wanted() {
             if self.shared.is_called.swap(false, Ordering::AcqRel) {
                 let _ = self.shared.ring(Role::Thread);

@@ -2,14 +2,15 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use userdma_link::Capture;
 use userdma_nic::{Doorbells, GidEntry};
 use userdma_verbs::{AsyncEvent, Qpn};
 
 use crate::bell::Bell;
-use crate::command::Commands;
+use crate::channel::Descriptor;
+use crate::command::{Commands, lock};
 use crate::drive::{Core, Role};
 use crate::events::Events;
 use crate::gate::{Gated, Visit};
@@ -37,6 +38,8 @@ pub(crate) struct Shared {
     pub(crate) sockets: Vec<OwnedFd>,
     /// The capture file, while one is written.
     pub(crate) capture: Mutex<Option<Capture>>,
+    /// Channels to be made readable if the device fails, so that programs which sleep on them look and are told.
+    pub(crate) channels: Mutex<Vec<Weak<Descriptor>>>,
     pub(crate) gids: Vec<GidEntry>,
     pub(crate) name: String,
     pub(crate) generation: u64,
@@ -195,6 +198,14 @@ impl Shared {
         self.events.push(AsyncEvent::DeviceFatal);
         self.thread_bell.ring();
         self.waiter_bell.ring();
+        lock(&self.channels).iter().filter_map(Weak::upgrade).for_each(|channel| channel.signal());
+    }
+
+    /// Notes a new channel, and forgets those that are gone.
+    pub(crate) fn add_channel(&self, channel: &Arc<Descriptor>) {
+        let mut channels = lock(&self.channels);
+        channels.retain(|channel| channel.strong_count() > 0);
+        channels.push(Arc::downgrade(channel));
     }
 
     /// Whether a packet waits to be received.

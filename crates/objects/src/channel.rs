@@ -52,7 +52,7 @@ impl CompChannel {
     }
 
     /// Adds an event of the completion queue `cq`.
-    pub(crate) fn push_event(&self, cq: u32) {
+    pub fn push_event(&self, cq: u32) {
         let mut events = lock(&self.events);
         events.push_back(cq);
         self.pending.store(events.len(), Ordering::Release);

@@ -45,6 +45,11 @@ impl CompChannel {
         &self.channel
     }
 
+    /// Wakes whoever waits, as an event of `cq` would.
+    pub(crate) fn notify(&self, cq: &Cq) {
+        self.channel.notify(cq.number());
+    }
+
     /// Takes the oldest event, if there is one. Never waits.
     ///
     /// # Errors

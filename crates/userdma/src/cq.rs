@@ -66,6 +66,16 @@ impl Cq {
         &self.inner.host
     }
 
+    /// Whether both are the same queue.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    /// Whether a poll would find completions, or that the queue has overflowed. Drives nothing.
+    pub(crate) fn has_news(&self) -> bool {
+        !self.inner.cq.is_empty() || self.inner.cq.has_overflowed()
+    }
+
     /// Gives a work queue a ledger whose work requests complete here.
     pub(crate) fn add_ledger(&self, make: impl FnOnce(Tag) -> Ledger) -> Arc<Ledger> {
         lock(&self.inner.table).add(make)
@@ -234,9 +244,9 @@ impl Deadline {
 }
 
 /// A panic while one of these is held leaves it whole.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What an array for completions starts with.
-const EMPTY: Wc = Wc::new(0, WcStatus::GeneralErr, WcOpcode::Send, Qpn::new(0));
+pub(crate) const EMPTY: Wc = Wc::new(0, WcStatus::GeneralErr, WcOpcode::Send, Qpn::new(0));

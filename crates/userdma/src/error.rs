@@ -75,6 +75,26 @@ pub enum Error {
         /// Its entries.
         cqe: u32,
     },
+    /// A queue pair for futures wants more places in its completion queue than are left.
+    #[error(
+        "the queue pair may have {wanted} completions, completion queue {cq} has room for {free} of {cqe}"
+    )]
+    CqReserved {
+        /// The queue's number.
+        cq: u32,
+        /// Its entries.
+        cqe: u32,
+        /// Those that no queue pair has.
+        free: u32,
+        /// Sends and receives of the queue pair.
+        wanted: u32,
+    },
+    /// Nobody takes completions from a queue for futures.
+    #[error("nobody drives completion queue {cq}: its driver was dropped")]
+    NoDriver {
+        /// The queue's number.
+        cq: u32,
+    },
     /// The device has no such GID.
     #[error("sgid_index is {index}, the device has {len} GIDs")]
     NoGid {
@@ -111,11 +131,14 @@ impl Error {
             Self::BindMw(error) => error.errno(),
             Self::Object(error) => error.errno(),
             Self::Memory(userdma_mem::MemError::Fault) => Errno::Efault,
-            Self::NoPd | Self::Alloc { .. } | Self::CqOverflow { .. } => Errno::Enomem,
+            Self::NoPd | Self::Alloc { .. } | Self::CqOverflow { .. } | Self::CqReserved { .. } => {
+                Errno::Enomem
+            }
             Self::Faults(_)
             | Self::Host(_)
             | Self::Memory(userdma_mem::MemError::OutOfBounds { .. })
             | Self::SharedChannel
+            | Self::NoDriver { .. }
             | Self::NoGid { .. }
             | Self::OtherDevice(_)
             | Self::Io(_) => Errno::Einval,

@@ -28,9 +28,12 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! The same with futures, on any executor or none: [`AsyncCq`].
 
 #![deny(unsafe_code)]
 
+mod asynch;
 mod channel;
 mod cq;
 mod device;
@@ -42,6 +45,12 @@ mod mw;
 mod pd;
 mod qp;
 
+#[cfg(feature = "tokio")]
+pub use asynch::exchange_async;
+pub use asynch::{
+    AsyncCq, AsyncQp, AtomicRequest, CqDriver, Payload, Received, Receives, Slices, Turn, WorkRequest,
+    WrError,
+};
 pub use channel::{CompChannel, CqEvent};
 pub use cq::Cq;
 pub use device::{Device, DeviceBuilder, devices};

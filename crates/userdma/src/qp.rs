@@ -11,7 +11,7 @@ use std::marker::PhantomData;
 
 use userdma_verbs::{QpAttr, QpCap, QpState, Qpn};
 
-use crate::{Endpoint, Error};
+use crate::{Cq, Endpoint, Error};
 
 pub use batch::Batch;
 pub use builder::QpBuilder;
@@ -46,6 +46,16 @@ pub struct Qp<S> {
 impl<S> Qp<S> {
     fn new(inner: Box<Inner>) -> Self {
         Self { inner, state: PhantomData }
+    }
+
+    /// The same, with its state left to the caller's account.
+    pub(crate) fn into_unchecked(self) -> Qp<Unchecked> {
+        Qp::new(self.inner)
+    }
+
+    /// Whether both its queues complete on `cq`.
+    pub(crate) fn completes_on(&self, cq: &Cq) -> bool {
+        self.inner.send_cq.is_same(cq) && self.inner.recv_cq.is_same(cq)
     }
 
     /// Its number.

@@ -119,6 +119,12 @@ impl MrSlice {
     }
 }
 
+impl From<&MrSlice> for MrSlice {
+    fn from(slice: &MrSlice) -> Self {
+        slice.clone()
+    }
+}
+
 impl RemoteMr {
     /// The part of it from `offset` on, `len` bytes long. Nothing is checked: the peer does that.
     #[must_use]

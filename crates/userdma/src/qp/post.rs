@@ -49,6 +49,17 @@ impl<S: Posts> Qp<S> {
         self.inner.post(wr_id, SendOp::Send, data.into(), flags)
     }
 
+    /// Any operation.
+    pub(crate) fn post_op(
+        &self,
+        wr_id: u64,
+        op: SendOp,
+        data: Data<'_>,
+        flags: SendFlags,
+    ) -> Result<(), Error> {
+        self.inner.post(wr_id, op, data, flags)
+    }
+
     /// SEND with immediate data.
     ///
     /// # Errors

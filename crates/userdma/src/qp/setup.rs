@@ -2,7 +2,7 @@
 
 use userdma_verbs::{AckTimeout, AhAttr, GlobalRoute, Mtu, QpAttr, QpAttrMask, QpState, RnrTimer};
 
-use super::{Init, Inner, Posts, Qp, Rtr, Rts};
+use super::{Init, Inner, Posts, Qp, Rtr, Rts, Unchecked};
 use crate::{Endpoint, Error};
 
 /// Attributes of the transition to RTR besides the peer.
@@ -143,6 +143,14 @@ impl Qp<Rtr> {
             Err(failed) if failed.qp.inner.qp.state() == QpState::Err => Ok(Qp::new(failed.qp.inner)),
             result => Ok(result?),
         }
+    }
+}
+
+impl Qp<Unchecked> {
+    /// INIT to RTS, for a queue pair that others hold already.
+    pub(crate) fn connect_shared(&self, peer: &Endpoint, rtr: &RtrAttr, rts: &RtsAttr) -> Result<(), Error> {
+        self.inner.modify_to_rtr(peer, rtr)?;
+        self.inner.modify_to_rts(rts)
     }
 }
 

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::cast_possible_truncation, reason = "tests")]
 #![allow(dead_code, reason = "each test uses its part")]
 
+pub(crate) mod asynch;
+
 use std::time::Duration;
 
 use userdma::{

@@ -1,0 +1,174 @@
+//! Queue pairs whose operations are futures.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use userdma_verbs::{AtomicOp, QpAttr, QpAttrMask, QpCap, QpState, Qpn, RKey, RemoteAddr, SendOp};
+
+use super::cq::Handle;
+use super::payload::{Payload, Slices};
+use super::qp_state::QpShared;
+use super::receives::Receives;
+use super::request::{AtomicRequest, Request, WorkRequest};
+use crate::qp::{Init, Rts};
+use crate::{Endpoint, Error, MrSlice, Qp, RemoteMr, RtrAttr, RtsAttr};
+
+/// A queue pair whose operations are futures. `S` is how far its set-up has come: `Init` or [`Rts`].
+///
+/// Futures do not borrow it, so they may move to other tasks; tasks share it by reference or in an `Arc`. Dropping it
+/// destroys it: operations that have not ended resolve to [`WrError::Destroyed`](crate::WrError::Destroyed).
+#[derive(Debug)]
+pub struct AsyncQp<S = Rts> {
+    owner: Owner,
+    cap: QpCap,
+    endpoint: Endpoint,
+    state: PhantomData<fn() -> S>,
+}
+
+/// Destroys the queue pair when it is dropped.
+#[derive(Debug)]
+struct Owner(Arc<QpShared>);
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.0.destroy();
+    }
+}
+
+impl AsyncQp<Init> {
+    pub(super) fn create(handle: &Arc<Handle>, qp: Qp<Init>) -> Result<Self, Error> {
+        let (cap, endpoint) = (qp.cap(), qp.endpoint());
+        let places = cap.max_send_wr.saturating_add(cap.max_recv_wr);
+        handle.core().reserve(places)?;
+        let shared = Arc::new(QpShared::new(handle, qp.into_unchecked(), places));
+        handle.core().add(&shared);
+        Ok(Self { owner: Owner(shared), cap, endpoint, state: PhantomData })
+    }
+
+    /// INIT to RTS with the default attributes. Both sides do it; messages that arrive before the peer is there are
+    /// resent until it is.
+    ///
+    /// # Errors
+    /// The reason; the queue pair is destroyed.
+    pub fn connect(self, peer: &Endpoint) -> Result<AsyncQp<Rts>, Error> {
+        self.connect_with(peer, &RtrAttr::default(), &RtsAttr::default())
+    }
+
+    /// INIT to RTS.
+    ///
+    /// # Errors
+    /// The reason; the queue pair is destroyed.
+    pub fn connect_with(self, peer: &Endpoint, rtr: &RtrAttr, rts: &RtsAttr) -> Result<AsyncQp<Rts>, Error> {
+        self.owner.0.with_qp(|qp| qp.connect_shared(peer, rtr, rts)).unwrap_or(Ok(()))?;
+        let Self { owner, cap, endpoint, .. } = self;
+        Ok(AsyncQp { owner, cap, endpoint, state: PhantomData })
+    }
+}
+
+impl<S> AsyncQp<S> {
+    /// Its number.
+    pub fn qpn(&self) -> Qpn {
+        self.owner.0.qpn()
+    }
+
+    /// Its sizes. More operations than that may be under way: they wait for a place.
+    pub fn cap(&self) -> QpCap {
+        self.cap
+    }
+
+    /// What the peer needs to connect to it.
+    pub fn endpoint(&self) -> Endpoint {
+        self.endpoint
+    }
+
+    /// The state that it is in now.
+    pub fn state(&self) -> QpState {
+        // It exists as long as this does.
+        self.owner.0.with_qp(Qp::state).unwrap_or(QpState::Reset)
+    }
+
+    /// Takes it to the error state: what is under way is flushed, and so is what is posted from now on.
+    ///
+    /// # Errors
+    /// The device is not usable.
+    pub fn modify_to_err(&self) -> Result<(), Error> {
+        let attr = QpAttr { qp_state: QpState::Err, ..QpAttr::default() };
+        self.owner.0.with_qp(|qp| qp.modify(&attr, QpAttrMask::STATE)).unwrap_or(Ok(()))
+    }
+
+    /// A receive: the next message that no receive before it takes lands in `slices`. The completion tells the length.
+    pub fn recv(&self, slices: impl Into<Slices>) -> WorkRequest {
+        WorkRequest::new(&self.owner.0, Request::Recv(slices.into()))
+    }
+
+    /// Receives into all of `buffers`, which are handed over now, and again when a message has been looked at.
+    pub fn receives(&self, buffers: impl IntoIterator<Item = MrSlice>) -> Receives {
+        Receives::new(&self.owner.0, buffers)
+    }
+}
+
+/// Operations. Each future owns the memory that it is given; nothing happens before it is polled. See [`WorkRequest`].
+impl AsyncQp<Rts> {
+    fn request(&self, op: SendOp, payload: impl Into<Payload>) -> WorkRequest {
+        WorkRequest::new(&self.owner.0, Request::send(op, payload.into()))
+    }
+
+    /// SEND.
+    pub fn send(&self, payload: impl Into<Payload>) -> WorkRequest {
+        self.request(SendOp::Send, payload)
+    }
+
+    /// SEND with immediate data.
+    pub fn send_with_imm(&self, payload: impl Into<Payload>, imm: u32) -> WorkRequest {
+        self.request(SendOp::SendWithImm(imm), payload)
+    }
+
+    /// SEND that invalidates a memory window of the peer.
+    pub fn send_with_inv(&self, payload: impl Into<Payload>, rkey: RKey) -> WorkRequest {
+        self.request(SendOp::SendWithInv(rkey), payload)
+    }
+
+    /// RDMA WRITE to the start of `remote`. Its length is not looked at: the peer checks the range.
+    pub fn write(&self, payload: impl Into<Payload>, remote: RemoteMr) -> WorkRequest {
+        self.request(SendOp::Write(address(remote)), payload)
+    }
+
+    /// RDMA WRITE with immediate data, which consumes a receive at the peer.
+    pub fn write_with_imm(&self, payload: impl Into<Payload>, remote: RemoteMr, imm: u32) -> WorkRequest {
+        self.request(SendOp::WriteWithImm(address(remote), imm), payload)
+    }
+
+    /// RDMA READ from the start of `remote` into `slices`, as many bytes as they hold.
+    pub fn read(&self, slices: impl Into<Slices>, remote: RemoteMr) -> WorkRequest {
+        self.request(SendOp::Read(address(remote)), slices.into())
+    }
+
+    /// COMPARE_SWAP on the 8 bytes at `remote`, whose address must be a multiple of 8; resolves to the value before, which
+    /// lands in `result` (8 bytes) on its way.
+    pub fn compare_swap(
+        &self,
+        result: impl Into<MrSlice>,
+        remote: RemoteMr,
+        compare: u64,
+        swap: u64,
+    ) -> AtomicRequest {
+        let op = SendOp::Atomic(address(remote), AtomicOp::CompareSwap { compare, swap });
+        AtomicRequest::new(&self.owner.0, op, result.into())
+    }
+
+    /// FETCH_ADD on the 8 bytes at `remote`, whose address must be a multiple of 8; resolves to the value before, which
+    /// lands in `result` (8 bytes) on its way.
+    pub fn fetch_add(&self, result: impl Into<MrSlice>, remote: RemoteMr, add: u64) -> AtomicRequest {
+        let op = SendOp::Atomic(address(remote), AtomicOp::FetchAdd { add });
+        AtomicRequest::new(&self.owner.0, op, result.into())
+    }
+
+    /// Invalidates a memory window of this side.
+    pub fn local_inv(&self, rkey: RKey) -> WorkRequest {
+        self.request(SendOp::LocalInv(rkey), ())
+    }
+}
+
+fn address(remote: RemoteMr) -> RemoteAddr {
+    RemoteAddr { addr: remote.addr, rkey: remote.rkey }
+}
