@@ -145,7 +145,8 @@ impl Fuzzer<'_> {
     }
 
     /// Chooses the corpus anew, from itself and from what runs have found: as few files as reach all lines and branches
-    /// that any of them reaches. Files called `found-…` were findings, and stay.
+    /// that any of them reaches. Files called `found-…` were findings, those called `kept-…` reach what others reach
+    /// but matter by their values: both stay.
     fn minimise(&self) -> Result<(), String> {
         let (corpus, chosen) = (self.corpus(), target_dir(self.root).join("chosen").join(self.target));
         let before = count(&corpus);
@@ -186,11 +187,13 @@ fn make(folder: PathBuf) -> Result<PathBuf, String> {
     Ok(folder)
 }
 
-/// Puts the files of `chosen` in the place of those in `corpus`, findings aside.
+/// Puts the files of `chosen` in the place of those in `corpus` that do not stay.
 fn replace(corpus: &Path, chosen: &Path) -> std::io::Result<()> {
     for entry in fs::read_dir(corpus)? {
         let entry = entry?;
-        if !entry.file_name().to_string_lossy().starts_with("found-") {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if !name.starts_with("found-") && !name.starts_with("kept-") {
             fs::remove_file(entry.path())?;
         }
     }

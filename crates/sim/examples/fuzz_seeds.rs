@@ -3,8 +3,8 @@
 //! ```text
 //! cargo run -p userdma-sim --example fuzz_seeds -- FOLDER
 //! ```
-//! makes FOLDER/packet, FOLDER/responder, FOLDER/requester and FOLDER/capture. `cargo xtask fuzz --minimise` then
-//! keeps of them what reaches something new.
+//! makes FOLDER/packet, FOLDER/responder, FOLDER/requester and FOLDER/capture. Copied to the corpus,
+//! `cargo xtask fuzz --minimise` keeps of them what reaches something new, and those called `kept-…`.
 
 #![allow(clippy::expect_used, reason = "a tool for the tree's own files")]
 
@@ -13,7 +13,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use pcap_file::pcap::PcapReader;
-use userdma_sim::fuzz::{requester_seed, responder_seed};
+use userdma_sim::fuzz::{border_seeds, requester_seed, responder_seed};
 use userdma_wire::encap::EncapFrame;
 use userdma_wire::{Packet, ROCE_V2_PORT, Service};
 
@@ -21,6 +21,9 @@ fn main() {
     let out = PathBuf::from(std::env::args().nth(1).expect("a folder to write to"));
     for target in ["packet", "responder", "requester", "capture"] {
         fs::create_dir_all(out.join(target)).expect("a folder of ours");
+    }
+    for (name, seed) in border_seeds() {
+        put(&out, "responder", &format!("kept-{name}"), &seed);
     }
     let mut shapes = BTreeSet::new();
     for file in captures() {

@@ -20,7 +20,7 @@ mod scene;
 mod seed;
 
 pub use packet::packet;
-pub use seed::{requester_seed, responder_seed};
+pub use seed::{border_seeds, requester_seed, responder_seed};
 
 use arbitrary::Unstructured;
 use program::Role;

@@ -1,6 +1,6 @@
 //! Seeds: what other implementations said to each other, as programs.
 
-use userdma_wire::{ExtHeaders, Operation, OwnedPacket, Packet};
+use userdma_wire::{ExtHeaders, Opcode, Operation, OwnedPacket, Packet};
 
 use super::program::{Answer, Post, Recv, Request, Role, Step, payload_code};
 
@@ -29,6 +29,30 @@ pub fn requester_seed(requests: &[Packet<'_>], answers: &[Packet<'_>], mtu: usiz
         Step::Wait(10).write(Role::Requester, &mut out);
     }
     out
+}
+
+/// Programs of one request each: a WRITE and an atomic to everything that a program has a name for, and WRITEs that begin
+/// a byte too early or end a byte too late. With their names.
+pub fn border_seeds() -> Vec<(String, Vec<u8>)> {
+    let at = |opcode: Opcode, key, offset| {
+        let (len, payload) = if opcode == Opcode::RcWriteOnly { (16, 16) } else { (0, 0) };
+        let opcode = opcode as u8;
+        let request =
+            Request { opcode, flags: Request::ACK_REQ, key, offset, len, payload, ..Request::default() };
+        let mut out = setup(256);
+        Step::Request(Request { operands: [1, 0], ..request }).write(Role::Responder, &mut out);
+        out
+    };
+    let mut seeds = Vec::new();
+    for key in 0..10 {
+        seeds.push((format!("write-{key}"), at(Opcode::RcWriteOnly, key, 0)));
+        seeds.push((format!("atomic-{key}"), at(Opcode::RcFetchAdd, key, 0)));
+    }
+    for (key, len) in [(0, 0x801), (7, 0x100)] {
+        seeds.push((format!("early-{key}"), at(Opcode::RcWriteOnly, key, -1)));
+        seeds.push((format!("late-{key}"), at(Opcode::RcWriteOnly, key, len - 15)));
+    }
+    seeds
 }
 
 /// Every right, four READs, seven retries of each kind; a few PSNs before the wrap.
