@@ -234,6 +234,7 @@ mod tests {
     use super::*;
     use crate::{Host, HostConfig};
 
+    #[allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
     fn channel(last: u8) -> (Host, Channel) {
         let addresses = vec![[127, 0, 22, last].into()];
         let host = Host::open(&HostConfig { addresses, ..HostConfig::default() }).unwrap();

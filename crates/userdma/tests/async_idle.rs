@@ -10,7 +10,7 @@ use std::time::Duration;
 use common::asynch::{AsyncOptions, async_pair_with};
 use futures_executor::block_on;
 use futures_util::future;
-use userdma::{AsyncCq, Inline};
+use userdma::Inline;
 
 /// CPU time of the process so far.
 fn cpu_time() -> Duration {
@@ -62,7 +62,8 @@ fn waiting_takes_no_cpu_time() {
 fn waiting_on_tokio_takes_no_cpu_time() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let guard = runtime.enter();
-    let (a, b) = async_pair_with(182, &AsyncOptions { cq: AsyncCq::with_tokio, ..AsyncOptions::default() });
+    let (a, b) =
+        async_pair_with(182, &AsyncOptions { cq: userdma::AsyncCq::with_tokio, ..AsyncOptions::default() });
     drop(guard);
     let theirs = b.mr(64, 0);
     let task = used(|| {
