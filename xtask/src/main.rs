@@ -1,8 +1,9 @@
-//! The workspace's own checks: `cargo xtask floors` and `cargo xtask cite`.
+//! The workspace's own checks: `cargo xtask floors`, `cargo xtask cite` and `cargo xtask oracle`.
 #![forbid(unsafe_code)]
 
 mod cite;
 mod floors;
+mod oracle;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -13,8 +14,11 @@ fn main() -> ExitCode {
     let outcome = match command.as_deref() {
         Some("floors") => floors::run(root),
         Some("cite") => cite::run(root),
-        Some(other) => Err(format!("no task is called '{other}'; there are floors and cite")),
-        None => Err("which task: floors (dependencies and unsafe code) or cite (citations)?".into()),
+        Some("oracle") => oracle::run(root, std::env::args().skip(2)),
+        Some(other) => Err(format!("no task is called '{other}'; there are floors, cite and oracle")),
+        None => Err("which task: floors (dependencies and unsafe code), cite (citations) or oracle \
+                     (random programs; --help)?"
+            .into()),
     };
     match outcome {
         Ok(complaints) if complaints.is_empty() => ExitCode::SUCCESS,
