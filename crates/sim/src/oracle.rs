@@ -33,6 +33,7 @@ mod draw;
 mod drive;
 mod mistake;
 mod plan;
+mod refuse;
 mod report;
 mod setup;
 mod shadow;

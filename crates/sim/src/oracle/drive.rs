@@ -32,6 +32,7 @@ impl World {
             self.poll_some()?;
             self.pause_or_resume();
             self.stall();
+            self.post_wrong()?;
             if posted || moved || self.pair.step() || self.resume_all() {
                 continue;
             }
