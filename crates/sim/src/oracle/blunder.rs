@@ -5,7 +5,7 @@ use userdma_verbs::{AccessFlags, AtomicOp, LKey, RKey, RemoteAddr, SendFlags, Se
 
 use super::mistake::Mistake;
 use super::plan::{PDS, pick};
-use super::world::{GAP, LOCAL, Send, WindowMode, World};
+use super::world::{Flow, GAP, LOCAL, Send, WindowMode, World};
 
 impl World {
     /// Draws a request with a mistake that is possible here.
@@ -73,21 +73,33 @@ impl World {
         }
     }
 
-    /// The key of a window on the responder's host that another connection uses.
-    fn foreign_window(&self, flow: usize) -> Option<RKey> {
-        let host = self.flows[flow].peer_host;
-        let mut others = self.flows.iter().enumerate().filter(|&(other, _)| other / 2 != flow / 2);
-        others.find(|(_, other)| other.peer_host == host).map(|(_, other)| other.target.window.rkey)
+    /// A window on the responder's host that another connection uses: its key, first address and length. One that would
+    /// open its range in the same domain is the better one.
+    fn foreign_window(&self, flow: usize) -> Option<(RKey, u64, usize)> {
+        let Flow { peer_host, peer_pd, .. } = self.flows[flow];
+        let others = self.flows.iter().enumerate().filter(|&(other, _)| other / 2 != flow / 2);
+        let best = others
+            .map(|(_, other)| other)
+            .filter(|other| other.peer_host == peer_host && other.target.window.bound.is_some())
+            .max_by_key(|other| (other.peer_pd == peer_pd, other.target.window.mode == WindowMode::Use))?;
+        let (at, len) = best.target.window.bound?;
+        Some((best.target.window.rkey, best.target.addr + at as u64, len))
     }
 
     fn draw_bad_access(&mut self, flow: usize, mistake: Mistake) {
-        let len = self.draw_len(flow, self.plan.data - 2 * GAP).max(1);
+        let most = match self.foreign_window(flow) {
+            Some((.., len)) if mistake == Mistake::ForeignWindow => len,
+            Some(_) | None => self.plan.data - 2 * GAP,
+        };
+        let len = self.draw_len(flow, most).max(1);
         let (at, rkey) = self.draw_bad_key(flow, mistake, len);
         let remote = self.remote(flow, at, rkey);
         let reads =
             mistake == Mistake::WriteOnly || mistake != Mistake::ReadOnly && self.dice.random_bool(0.3);
         let granted = self.plan.conns[flow / 2].options.access;
-        let may_be_atomic = granted.contains(AccessFlags::REMOTE_ATOMIC) && mistake != Mistake::OutOfBounds;
+        // Refused for what is wrong with it only on 8 bytes, and if all of them are out of bounds.
+        let may_be_atomic = granted.contains(AccessFlags::REMOTE_ATOMIC)
+            && !matches!(mistake, Mistake::OutOfBounds | Mistake::ForeignWindow);
         if may_be_atomic && self.dice.random_bool(0.2) {
             self.push_atomic(flow, remote);
         } else if reads {
@@ -106,7 +118,11 @@ impl World {
         match mistake {
             Mistake::StaleRegion => (GAP, self.rooms[self.flows[flow].peer_host].stale),
             Mistake::StaleWindow => (GAP, target.window.rkey),
-            Mistake::ForeignWindow => (GAP, self.foreign_window(flow).unwrap_or(keys.all.rkey)),
+            Mistake::ForeignWindow => match self.foreign_window(flow) {
+                // As an offset from this target, whichever comes first.
+                Some((rkey, addr, _)) => (usize::try_from(addr.wrapping_sub(target.addr)).unwrap_or(0), rkey),
+                None => (GAP, target.window.rkey),
+            },
             Mistake::ForeignPd => {
                 let domain = &self.rooms[self.flows[flow].peer_host].pds[other_pd];
                 (GAP, domain.targets.all.rkey)

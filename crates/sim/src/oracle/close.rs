@@ -114,7 +114,23 @@ impl World {
         let conns: Vec<usize> = self.conns().filter(|&conn| self.overflowed[conn]).collect();
         for conn in conns {
             self.take_dice(RequestId { phase: self.phase, flow: 2 * conn, number: RequestId::WINDOW - 2 });
+            self.replace_windows(conn)?;
             self.rejoin(conn, true);
+        }
+        Ok(())
+    }
+
+    /// Makes the windows of a connection anew. Nobody knows whether a bind was executed that has no completion for lack
+    /// of room, so a window has its new key or the one before.
+    fn replace_windows(&mut self, conn: usize) -> Result<(), String> {
+        for flow in &mut self.flows[2 * conn..2 * conn + 2] {
+            let shard = &mut self.pair.hosts[flow.peer_host].shard;
+            let rkey = flow.target.window.rkey;
+            let before = rkey.with_variant(rkey.get().to_le_bytes()[0].wrapping_sub(1));
+            let ended = shard.dealloc_mw(rkey).or_else(|_| shard.dealloc_mw(before));
+            ended.map_err(|error| error.to_string())?;
+            let pd = self.rooms[flow.peer_host].pds[flow.peer_pd].pd;
+            flow.target.window.rkey = shard.alloc_mw(pd).map_err(|error| error.to_string())?;
         }
         Ok(())
     }

@@ -203,7 +203,7 @@ impl World {
     }
 
     pub(super) fn remote(&self, flow: usize, at: usize, rkey: RKey) -> RemoteAddr {
-        RemoteAddr { addr: self.flows[flow].target.addr + at as u64, rkey }
+        RemoteAddr { addr: self.flows[flow].target.addr.wrapping_add(at as u64), rkey }
     }
 
     pub(super) fn push_read(&mut self, flow: usize, remote: RemoteAddr, at: usize, len: usize) {

@@ -96,3 +96,30 @@ fn kind(what: &str) -> String {
 }
 
 const MAX_RUNS: usize = 3_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_does_not_fail_is_not_reduced() {
+        assert_eq!(shrink(&Case::whole(0x5eed_0000)), None);
+    }
+
+    #[test]
+    fn what_is_left_out_changes_nothing_about_the_rest() {
+        let case = Case::whole(0x5eed_0001);
+        let all: BTreeSet<_> = attempt(&case, false).requests.into_iter().collect();
+        let some: BTreeSet<_> = all.iter().copied().step_by(3).collect();
+        assert!(some.len() > 3, "a program with too few requests");
+        let left = attempt(&Case { requests: Some(some.clone()), ..case }, false);
+        assert_eq!(left.requests.into_iter().collect::<BTreeSet<_>>(), some);
+        assert!(left.result.is_ok());
+    }
+
+    #[test]
+    fn numbers_do_not_make_another_kind_of_failure() {
+        assert_eq!(kind("flow 3: send 7 (Send): no completion"), kind("flow 1: send 21 (Read): unsignaled"));
+        assert_ne!(kind("flow 3: receive 7: no completion"), kind("target of flow 3 byte 0x12 is 0"));
+    }
+}
