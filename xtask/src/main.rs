@@ -1,4 +1,4 @@
-//! The workspace's own checks: `cargo xtask floors`, `cite`, `icount`, `fuzz` and `coverage`.
+//! The workspace's own checks: `cargo xtask floors`, `cite`, `icount`, `oracle`, `fuzz` and `coverage`.
 #![forbid(unsafe_code)]
 
 mod cite;
@@ -6,6 +6,7 @@ mod coverage;
 mod floors;
 mod fuzz;
 mod icount;
+mod oracle;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -21,6 +22,7 @@ fn main() -> ExitCode {
         Some("coverage") => coverage::run(root),
         Some("fuzz") => fuzz::run(root, rest),
         Some("icount") => icount::run(root, rest),
+        Some("oracle") => oracle::run(root, rest.iter().cloned()),
         Some(other) => Err(format!("no task is called '{other}'; {TASKS}")),
         None => Err(format!("which task? {TASKS}")),
     };
@@ -40,4 +42,4 @@ fn main() -> ExitCode {
 }
 
 const TASKS: &str = "there are floors (dependencies and unsafe code), cite (citations), icount (instructions of a \
-                     message), fuzz and coverage";
+                     message), oracle (random programs), fuzz and coverage";

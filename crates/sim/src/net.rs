@@ -1,6 +1,6 @@
 //! The network between two hosts: latency, and faults drawn from a seed or named by the test.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::time::Duration;
 
@@ -126,6 +126,10 @@ pub struct Network {
     in_flight: Schedule<Transit>,
     /// How often packets were hit.
     hits: HashMap<Hit, u8>,
+    /// The faults that chance has drawn so far.
+    faults_drawn: u64,
+    /// Of these, by number, the only ones that happen.
+    only_faults: Option<BTreeSet<u64>>,
     stats: NetStats,
     trace: Option<Vec<String>>,
 }
@@ -140,6 +144,8 @@ impl Network {
             filter: None,
             in_flight: Schedule::new(),
             hits: HashMap::new(),
+            faults_drawn: 0,
+            only_faults: None,
             stats: NetStats::default(),
             trace: None,
         }
@@ -153,6 +159,16 @@ impl Network {
     /// Leaves the fate of packets to chance again.
     pub fn clear_filter(&mut self) {
         self.filter = None;
+    }
+
+    /// Of the faults that chance draws, counted from 0, lets only these happen.
+    pub fn keep_faults(&mut self, numbers: BTreeSet<u64>) {
+        self.only_faults = Some(numbers);
+    }
+
+    /// How many faults chance has drawn.
+    pub fn faults_drawn(&self) -> u64 {
+        self.faults_drawn
     }
 
     /// Keeps a line for every packet and what became of it.
@@ -204,7 +220,7 @@ impl Network {
     pub fn carry(&mut self, now: Time, mut transit: Transit) {
         let fate = match &mut self.filter {
             Some(filter) => filter(&transit),
-            None => self.temper(&transit),
+            None => self.draw_counted(&transit),
         };
         self.stats.sent += 1;
         self.note(now, || describe(&transit, fate));
@@ -226,6 +242,19 @@ impl Network {
                 self.stats.delayed += 1;
                 self.in_flight.push(at + more, transit);
             }
+        }
+    }
+
+    fn draw_counted(&mut self, transit: &Transit) -> Fate {
+        let fate = self.temper(transit);
+        if fate == Fate::Deliver {
+            return fate;
+        }
+        self.faults_drawn += 1;
+        let number = self.faults_drawn - 1;
+        match &self.only_faults {
+            Some(kept) if !kept.contains(&number) => Fate::Deliver,
+            Some(_) | None => fate,
         }
     }
 
@@ -306,7 +335,8 @@ fn arrival(route: &Route, segment: u16) -> FrameMeta {
 }
 
 fn describe(transit: &Transit, fate: Fate) -> String {
-    let arrow = if transit.direction.from == 0 { "0 -> 1" } else { "1 -> 0" };
+    let Direction { from, to } = transit.direction;
+    let arrow = format!("{from} -> {to}");
     let packet =
         transit.packet().map_or_else(|| format!("{:02x?}", transit.bytes), |packet| packet.to_string());
     match fate {

@@ -1,7 +1,8 @@
 //! The oracle: random verbs programs on two devices, under random faults, and a model that knows what must be true.
 //!
-//! A *program* makes one or two connections between two hosts. Each of their directions (a *flow*) posts work requests
-//! of every kind, in phases; between phases everything comes to rest. Then the model is asked:
+//! A *program* makes up to six connections, between two hosts or within one device, which may share completion queues,
+//! protection domains and regions. Each of their directions (a *flow*) posts work requests of every kind, in phases;
+//! between phases everything comes to rest. Then the model is asked:
 //!
 //! - Each work request completed once, in order; an unsignaled one only in error. Statuses are those that the program
 //!   asked for by its deliberate mistakes, and after the first error everything is flushed.
@@ -10,33 +11,48 @@
 //!   touched. Where the standard leaves a choice (a READ without a fence behind it, work that was under way when its
 //!   connection failed) each byte must be one of the possible ones.
 //! - A connection's failure is its own: others have no error and no event.
+//! - A completion queue that overflows was full, says so once, takes its queue pairs to ERR, and loses nothing that it
+//!   held. One that is large enough for what is posted never does.
 //! - In the end nothing is on its way, no timer runs, and every object can be destroyed.
 //!
-//! A connection that has failed is made anew, through RESET. Sides stop sending (SQD) and go on.
+//! A connection that has failed is made anew, through RESET or with other queue pairs. Sides stop sending (SQD) and go
+//! on; hosts stand still for a while.
+//!
+//! Randomness comes from one seed. A program that fails is [reduced](shrink): phases, requests and faults of the network
+//! are left out, and messages made shorter, as long as it fails in the same way. What is left is a [`Case`], which is
+//! a line of text and can be run again.
 //!
 //! What the oracle is worth is shown by `planted/run` of this crate: it plants faults in a copy of the tree, one at a
 //! time, and the oracle must find each.
-//!
-//! Randomness comes from one seed, which a failure names. Not here: overflowing completion queues.
 
+mod blunder;
+mod case;
 mod check;
 mod close;
 mod draw;
+mod drive;
+mod mistake;
 mod plan;
+mod refuse;
 mod report;
+mod setup;
 mod shadow;
+mod shrink;
 mod world;
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
+pub use case::{Case, RequestId, parse_seed};
 pub use report::Report;
+pub use shrink::shrink;
 use world::World;
 
 /// What was not as it must be.
 #[derive(Debug)]
 pub struct Failure {
-    /// The program's seed.
-    pub seed: u64,
+    /// The program.
+    pub case: Case,
     /// What is wrong.
     pub what: String,
     /// Every packet and every action of the program, oldest first.
@@ -51,44 +67,75 @@ impl fmt::Display for Failure {
         for line in &self.trace[skipped..] {
             writeln!(f, "{line}")?;
         }
-        writeln!(f, "program {:#x}: {}", self.seed, self.what)?;
-        write!(f, "again with USERDMA_ORACLE_SEED={:#x} USERDMA_ORACLE_COUNT=1", self.seed)
+        writeln!(f, "program {}: {}", self.case, self.what)?;
+        write!(f, "again with cargo xtask oracle --case {}", self.case)
     }
 }
 
-/// Runs the program of one seed; what it did, or what was wrong with it. A failed program is run again with a trace.
-pub fn run(seed: u64) -> Result<Report, Box<Failure>> {
-    match World::new(seed, false).run() {
+/// Runs a program; what it did, or what was wrong with it. A failed program is run again with a trace.
+///
+/// # Errors
+/// What is wrong.
+pub fn run(case: &Case) -> Result<Report, Box<Failure>> {
+    match attempt(case, false).result {
         Ok(report) => Ok(report),
         Err(what) => {
-            let mut world = World::new(seed, true);
-            let again = world.run_in_place();
-            let trace = world.take_trace();
-            let what = match again {
+            let again = attempt(case, true);
+            let what = match again.result {
                 Err(again) if again == what => what,
-                other => format!("{what} (but the second run ended with {other:?})"),
+                other => format!("{what} (but the second run ended with {:?})", other.map(drop)),
             };
-            Err(Box::new(Failure { seed, what, trace }))
+            Err(Box::new(Failure { case: case.clone(), what, trace: again.trace }))
         }
     }
 }
 
 /// Every packet and every action of a program, whatever became of it.
-pub fn trace(seed: u64) -> Vec<String> {
-    let mut world = World::new(seed, true);
-    let result = world.run_in_place();
-    let mut trace = world.take_trace();
-    trace.push(format!("program {seed:#x}: {result:?}"));
+pub fn trace(case: &Case) -> Vec<String> {
+    let attempt = attempt(case, true);
+    let mut trace = attempt.trace;
+    trace.push(match attempt.result {
+        Ok(report) => format!("program {case}\n{report}"),
+        Err(what) => format!("program {case}: {what}"),
+    });
     trace
 }
 
 /// Runs `count` programs, with seeds from `first` on; what they did together, or the first failure.
+///
+/// # Errors
+/// What is wrong with the first program that fails.
 pub fn run_many(first: u64, count: u64) -> Result<Report, Box<Failure>> {
     let mut total = Report::default();
     for index in 0..count {
-        total += run(first.wrapping_add(index))?;
+        total += run(&Case::whole(first.wrapping_add(index)))?;
     }
     Ok(total)
+}
+
+/// What became of a program.
+struct Attempt {
+    result: Result<Report, String>,
+    trace: Vec<String>,
+    /// Everything that it posted, and the faults that it met.
+    requests: Vec<RequestId>,
+    faults: u64,
+}
+
+/// Runs a program. A panic is a failure like others.
+fn attempt(case: &Case, trace: bool) -> Attempt {
+    let mut world = World::new(case, trace);
+    let result = catch_unwind(AssertUnwindSafe(|| world.run_in_place())).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        Err(format!("panic: {}", text.unwrap_or("of an unknown kind")))
+    });
+    Attempt {
+        trace: world.take_trace(),
+        requests: world.requests().collect(),
+        faults: world.pair.net.faults_drawn(),
+        result: result.map(|()| std::mem::take(&mut world.report)),
+    }
 }
 
 const TRACE_LINES: usize = 400;

@@ -1,5 +1,6 @@
 //! Two hosts and the network between them, stepped from event to event on a virtual clock.
 
+use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use userdma_verbs::{
     QpState, QpType, Qpn, RnrTimer, Time,
 };
 
-use crate::{Direction, Faults, Host, Network, QpEnd};
+use crate::{Direction, Faults, Host, Network, QpEnd, Transit};
 
 /// Two hosts, 0 and 1.
 #[derive(Debug)]
@@ -21,6 +22,16 @@ pub struct Pair {
     /// The network.
     pub net: Network,
     now: Time,
+    stalls: [Stall; 2],
+}
+
+/// A host that does not drive for a while, as a process that is not scheduled.
+#[derive(Debug, Default)]
+struct Stall {
+    until: Option<Time>,
+    /// What has arrived meanwhile is looked at before the timers are.
+    packets_first: bool,
+    backlog: VecDeque<Transit>,
 }
 
 /// How a pair is made.
@@ -127,6 +138,7 @@ impl Pair {
             hosts: [host(0), host(1)],
             net: Network::new(options.seed, options.latency, options.faults),
             now: Time::from_nanos(1_000_000),
+            stalls: Default::default(),
         }
     }
 
@@ -144,10 +156,15 @@ impl Pair {
 
     /// Takes two queue pairs in RESET to RTS, connected to each other.
     pub fn join(&mut self, ends: &[QpEnd; 2], options: &ConnectOptions) {
-        for side in [0, 1] {
+        self.join_between([0, 1], ends, options);
+    }
+
+    /// The same with the hosts that the ends are on, which may be one and the same.
+    pub fn join_between(&mut self, hosts: [usize; 2], ends: &[QpEnd; 2], options: &ConnectOptions) {
+        for end in [0, 1] {
             for (state, mask) in UP {
-                let attr = self.attr(side, ends[1 - side].qp.qpn(), options, state);
-                self.modify(side, ends[side].qp.qpn(), &attr, mask);
+                let attr = self.attr_to(end, hosts[1 - end], ends[1 - end].qp.qpn(), options, state);
+                self.modify(hosts[end], ends[end].qp.qpn(), &attr, mask);
             }
         }
     }
@@ -170,7 +187,19 @@ impl Pair {
 
     /// The attributes with which `side` goes to `state` as part of a connection to the peer's QP `dest`.
     pub fn attr(&self, side: usize, dest: Qpn, options: &ConnectOptions, state: QpState) -> QpAttr {
-        attributes(side, self.hosts[1 - side].address, dest, options, state)
+        self.attr_to(side, 1 - side, dest, options, state)
+    }
+
+    /// The attributes with which the connection's end `end` (0 or 1) goes to `state` as the peer of QP `dest` on `host`.
+    fn attr_to(
+        &self,
+        end: usize,
+        host: usize,
+        dest: Qpn,
+        options: &ConnectOptions,
+        state: QpState,
+    ) -> QpAttr {
+        attributes(end, self.hosts[host].address, dest, options, state)
     }
 
     /// Modifies a queue pair; panics if it is refused.
@@ -191,6 +220,7 @@ impl Pair {
         self.progress();
         let Some(next) = self.next() else { return false };
         self.now = self.now.max(next);
+        self.wake();
         self.deliver();
         true
     }
@@ -229,8 +259,39 @@ impl Pair {
 
     /// When something happens next.
     pub fn next(&self) -> Option<Time> {
-        let timeouts = self.hosts.iter().filter_map(|host| host.shard.poll_timeout());
-        timeouts.chain(self.net.next()).min()
+        let host = |side: usize| match self.stalls[side].until {
+            Some(until) => Some(until),
+            None => self.hosts[side].shard.poll_timeout(),
+        };
+        [host(0), host(1), self.net.next()].into_iter().flatten().min()
+    }
+
+    /// Lets a host neither look at packets nor at its timers for this long, nor send; with `packets_first` it looks at
+    /// what has arrived before it looks at the timers when it goes on.
+    pub fn stall(&mut self, side: usize, duration: Duration, packets_first: bool) {
+        self.stalls[side].until = Some(self.now + duration);
+        self.stalls[side].packets_first = packets_first;
+    }
+
+    /// Whether a host stands still.
+    pub fn is_stalled(&self, side: usize) -> bool {
+        self.stalls[side].until.is_some()
+    }
+
+    /// Hosts whose time has come go on.
+    fn wake(&mut self) {
+        for side in [0, 1] {
+            if self.stalls[side].until.is_none_or(|until| until > self.now) {
+                continue;
+            }
+            self.stalls[side].until = None;
+            if !self.stalls[side].packets_first {
+                self.progress();
+            }
+            while let Some(transit) = self.stalls[side].backlog.pop_front() {
+                self.hand_over(&transit);
+            }
+        }
     }
 
     /// Lets owed acknowledgements of a host leave, as a host does with a post or an empty poll.
@@ -240,7 +301,8 @@ impl Pair {
 
     /// Doorbells, timeouts that are due, and everything that wants to be sent.
     pub fn progress(&mut self) {
-        for side in [0, 1] {
+        for side in [0, 1].into_iter().filter(|&side| self.stalls[side].until.is_none()) {
+            let addresses = [self.hosts[0].address, self.hosts[1].address];
             let host = &mut self.hosts[side];
             if host.is_rung() {
                 host.shard.handle_doorbells();
@@ -248,8 +310,9 @@ impl Pair {
             if host.shard.poll_timeout().is_some_and(|at| at <= self.now) {
                 host.shard.handle_timeout(self.now);
             }
-            let direction = Direction { from: side, to: 1 - side };
             while host.poll_transmit(self.now) {
+                let is_own = host.batch.route().is_some_and(|route| route.remote == addresses[side]);
+                let direction = Direction { from: side, to: if is_own { side } else { 1 - side } };
                 self.net.send(self.now, direction, &host.batch);
             }
             host.collect();
@@ -258,10 +321,19 @@ impl Pair {
 
     fn deliver(&mut self) {
         while let Some(transit) = self.net.pop_due(self.now) {
-            let host = &mut self.hosts[transit.direction.to];
-            host.shard.handle_frame(self.now, Frame { bytes: &transit.bytes, meta: transit.meta });
-            host.collect();
+            let stall = &mut self.stalls[transit.direction.to];
+            if stall.until.is_some() {
+                stall.backlog.push_back(transit);
+            } else {
+                self.hand_over(&transit);
+            }
         }
+    }
+
+    fn hand_over(&mut self, transit: &Transit) {
+        let host = &mut self.hosts[transit.direction.to];
+        host.shard.handle_frame(self.now, Frame { bytes: &transit.bytes, meta: transit.meta });
+        host.collect();
     }
 }
 

@@ -1,9 +1,9 @@
-//! Random programs under random faults.
+//! Random programs under random faults: the same ones each time. `cargo xtask oracle` runs others.
 //!
 //! `USERDMA_ORACLE_SEED` is the first program's seed (decimal, or hexadecimal after `0x`), `USERDMA_ORACLE_COUNT` how many
 //! programs are run; with `USERDMA_ORACLE_TRACE` a failure shows all of its program's packets instead of the last ones.
 
-use userdma_sim::oracle;
+use userdma_sim::oracle::{self, parse_seed};
 
 #[test]
 fn random_programs_do_what_the_model_says() {
@@ -19,9 +19,5 @@ fn random_programs_do_what_the_model_says() {
 
 fn number(variable: &str, default: u64) -> u64 {
     let Ok(text) = std::env::var(variable) else { return default };
-    let parsed = match text.strip_prefix("0x") {
-        Some(hex) => u64::from_str_radix(hex, 16),
-        None => text.parse(),
-    };
-    parsed.unwrap_or_else(|error| panic!("{variable}={text}: {error}"))
+    parse_seed(&text).unwrap_or_else(|error| panic!("{variable}: {error}"))
 }

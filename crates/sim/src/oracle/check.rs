@@ -2,14 +2,15 @@
 
 use userdma_verbs::{AtomicOp, SendFlags, SendOp, Wc, WcFlags, WcOpcode, WcStatus};
 
+use super::mistake::Mistake;
 use super::shadow::Shadow;
-use super::world::{CELLS, DATA, Flow, Mistake, Piece, Send, TARGET, WindowMode, World};
+use super::world::{BEHIND, CELLS, Flow, Piece, Send, WindowMode, World};
 
 /// What completions say about a flow's sends of this phase.
 #[derive(Clone, Copy, Debug)]
 struct Outcome {
-    /// The first send that completed in error.
-    first_error: Option<usize>,
+    /// Sends before this one are complete: what they brought has landed.
+    completed: usize,
     /// Sends before this one were executed for certain.
     executed: usize,
     /// Sends before this one may have been executed.
@@ -28,12 +29,14 @@ impl World {
             self.settle_window(index);
         }
         for (index, flow) in self.flows.iter_mut().enumerate() {
-            flow.target.shadow.check(&format!("target of flow {index}"), &flow.target.memory)?;
+            let target = &mut flow.target;
+            target.shadow.check(&format!("target of flow {index}"), &target.memory, target.base)?;
             flow.judged_sends = flow.sends.len();
             flow.judged_recvs = flow.recvs.len();
+            (flow.seen_sends, flow.seen_recvs) = (flow.posted_sends, flow.posted_recvs);
         }
-        for (side, arena) in self.arenas.iter_mut().enumerate() {
-            arena.shadow.check(&format!("arena of host {side}"), &arena.memories[0])?;
+        for (side, room) in self.rooms.iter_mut().enumerate() {
+            room.arena.shadow.check(&format!("arena of host {side}"), &room.arena.buffer, 0)?;
         }
         Ok(())
     }
@@ -43,7 +46,12 @@ impl World {
         let from = flow.judged_sends;
         let error = |send: &Send| send.wc.is_some_and(|wc| wc.status != WcStatus::Success);
         let first_error = flow.sends[from..].iter().position(error).map(|at| from + at);
+        // The queue was too small for completions behind the last one that was seen.
+        let told = if self.cqs[flow.send_cq].is_dead { self.told(flow) } else { flow.sends.len() };
         for (number, send) in flow.sends.iter().enumerate().skip(from) {
+            if number >= told {
+                continue;
+            }
             let expected = match first_error {
                 None => Expected::Success,
                 Some(first) if number < first => Expected::Success,
@@ -56,23 +64,33 @@ impl World {
         let evidence =
             flow.recvs.iter().filter(|recv| recv.wc.is_some_and(|wc| wc.status == WcStatus::Success));
         let received = evidence.map(|recv| recv.message + 1).max().unwrap_or(0);
-        let completed = first_error.unwrap_or(flow.sends.len());
+        let completed = first_error.unwrap_or(told);
         // A mistake is refused as a whole, unless its first packets have left before the local error was met.
         let possible = match flow.mistaken() {
-            Some(number) if flow.sends[number].mistake == Some(Mistake::LocalKey) => number + 1,
+            Some(number) if flow.sends[number].mistake.is_some_and(Mistake::is_met_late) => number + 1,
             Some(number) => number,
             None => flow.sends.len(),
         };
-        Ok(Outcome { first_error, executed: completed.max(received), possible })
+        Ok(Outcome { completed, executed: completed.max(received), possible })
+    }
+
+    /// Sends of a flow before the one behind its last completion.
+    fn told(&self, flow: &Flow) -> usize {
+        flow.sends
+            .iter()
+            .rposition(|send| send.wc.is_some())
+            .map_or(0, |last| last + 1)
+            .max(flow.judged_sends)
     }
 
     fn judge_send(&self, index: usize, number: usize, send: &Send, expected: Expected) -> Result<(), String> {
+        let all = self.plan.conns[index / 2].options.sq_sig_all;
         match (expected, send.wc) {
-            (Expected::Success, None) if send.is_signaled(self.plan.connect.sq_sig_all) => {
+            (Expected::Success, None) if send.is_signaled(all) => {
                 return Err("signaled, and no completion".into());
             }
             (Expected::Success, None) => {}
-            (Expected::Success, Some(_)) if !send.is_signaled(self.plan.connect.sq_sig_all) => {
+            (Expected::Success, Some(_)) if !send.is_signaled(all) => {
                 return Err("unsignaled, and a completion with success".into());
             }
             (Expected::Success, Some(wc)) => check_send_wc(send, &wc)?,
@@ -93,12 +111,27 @@ impl World {
     fn judge_error(&self, index: usize, number: usize, status: WcStatus) -> Result<(), String> {
         let flow = &self.flows[index];
         let mine = flow.mistaken();
-        let has_mistake = mine.is_some() || self.flows[index ^ 1].mistaken().is_some();
+        let overflowed = self.overflowed[index / 2];
+        // A queue pair that does not wait for ever for receives may give up, since they are posted at any time.
+        let rnr_retry = self.plan.conns[index / 2].options.rnr_retry;
+        if status == WcStatus::RnrRetryExcErr && rnr_retry < 7 && flow.sends[number].recv.is_some() {
+            return Ok(());
+        }
+        let gave_up = |flow: &Flow| {
+            let mut sends = flow.sends[flow.judged_sends..].iter();
+            sends.any(|send| send.wc.is_some_and(|wc| wc.status == WcStatus::RnrRetryExcErr))
+        };
+        let peer = &self.flows[index ^ 1];
+        let has_mistake = mine.is_some() || peer.mistaken().is_some() || overflowed || gave_up(peer);
         let is_mine = mine == Some(number) && flow.sends[number].status() == Some(status);
         // The peer's queue pair, or ours, is in error for a mistake of the other direction; or a refusal was lost and
         // the peer is silent since, or overtook an answer to an earlier request.
         let is_consequence = matches!(status, WcStatus::WrFlushErr | WcStatus::RetryExcErr)
-            && (mine.is_none() || self.plan.is_lossy());
+            && (mine.is_none()
+                || overflowed
+                || gave_up(peer)
+                || self.plan.is_lossy()
+                || peer.mistaken().is_some());
         if has_mistake && (is_mine || is_consequence) {
             Ok(())
         } else {
@@ -109,10 +142,13 @@ impl World {
     fn judge_receives(&self, index: usize, failed: bool, outcome: Outcome) -> Result<(), String> {
         let flow = &self.flows[index];
         let peer_closed = flow.peer.qp.state() == userdma_verbs::QpState::Err;
+        let is_dead = self.cqs[flow.recv_cq].is_dead;
         for (number, recv) in flow.recvs.iter().enumerate().skip(flow.judged_recvs) {
             let send = &flow.sends[recv.message];
             let name = |what: String| format!("receive {number}: {what}");
             match recv.wc {
+                // Behind the last completion that the queue had room for.
+                None if is_dead => {}
                 None if recv.message < outcome.executed => {
                     return Err(name("no completion, though its message was executed".into()));
                 }
@@ -135,27 +171,28 @@ impl World {
 
     /// Lets the model execute what was executed, and notes what may have been.
     fn apply(&mut self, index: usize, outcome: Outcome) {
-        let side = self.flows[index].side;
+        let (data, end_of_target) = (self.plan.data, self.plan.data + BEHIND);
         let flow = &mut self.flows[index];
+        let (host, peer_host) = (flow.host, flow.peer_host);
         let from = flow.judged_sends;
-        let speculative: Vec<u64> = (0..CELLS).map(|cell| flow.target.shadow.u64(DATA + 8 * cell)).collect();
-        let mut cells = speculative;
+        let mut cells: Vec<u64> = (0..CELLS).map(|cell| flow.target.shadow.u64(data + 8 * cell)).collect();
         for number in from..flow.sends.len() {
             let send = &flow.sends[number];
             let is_certain = number < outcome.executed;
-            if !is_certain && number >= outcome.possible && outcome.first_error.is_some() {
+            if !is_certain && number >= outcome.possible {
                 // Nobody executed it; but a message that is refused for its length may have begun to land.
                 if let Some(recv) = send.recv.map(|recv| &flow.recvs[recv]) {
-                    land(&mut self.arenas[1 - side].shadow, &recv.pieces, &send.payload, false);
+                    land(&mut self.rooms[peer_host].arena.shadow, &recv.pieces, &send.payload, false);
                 }
                 // And a READ that leaves the region may be asked for in pieces, of which the first ones do not.
-                if matches!(send.op, SendOp::Read(_)) {
-                    let inside = flow.target.shadow.bytes(send.at, send.len.min(TARGET - send.at)).to_vec();
-                    land(&mut self.arenas[side].shadow, &send.landing, &inside, false);
+                if matches!(send.op, SendOp::Read(_)) && send.at < end_of_target {
+                    let len = send.len.min(end_of_target - send.at);
+                    let inside = flow.target.shadow.bytes(send.at, len).to_vec();
+                    land(&mut self.rooms[host].arena.shadow, &send.landing, &inside, false);
                 }
                 continue;
             }
-            let landed = is_certain && outcome.first_error.is_none_or(|first| number < first);
+            let landed = number < outcome.completed;
             match send.op {
                 SendOp::Write(_) | SendOp::WriteWithImm(..) if is_certain => {
                     flow.target.shadow.put(send.at, &send.payload)
@@ -165,13 +202,13 @@ impl World {
                 }
                 SendOp::Read(_) => {
                     let found = flow.target.shadow.bytes(send.at, send.len).to_vec();
-                    land(&mut self.arenas[side].shadow, &send.landing, &found, landed);
+                    land(&mut self.rooms[host].arena.shadow, &send.landing, &found, landed);
                     for (at, bytes) in overlapping_writes(flow, number, outcome) {
-                        allow_overlap(&mut self.arenas[side].shadow, &flow.sends[number], at, bytes);
+                        allow_overlap(&mut self.rooms[host].arena.shadow, &flow.sends[number], at, bytes);
                     }
                 }
                 SendOp::Atomic(_, op) => {
-                    let cell = (send.at - DATA) / 8;
+                    let cell = (send.at - data) / 8;
                     let (before, after) = (cells[cell], execute(op, cells[cell]));
                     cells[cell] = after;
                     if is_certain {
@@ -179,12 +216,12 @@ impl World {
                     } else {
                         flow.target.shadow.allow(send.at, &after.to_ne_bytes());
                     }
-                    land(&mut self.arenas[side].shadow, &send.landing, &before.to_ne_bytes(), landed);
+                    land(&mut self.rooms[host].arena.shadow, &send.landing, &before.to_ne_bytes(), landed);
                 }
                 SendOp::Send | SendOp::SendWithImm(_) | SendOp::SendWithInv(_) => {
                     if let Some(recv) = send.recv.map(|recv| &flow.recvs[recv]) {
                         let is_whole = recv.wc.is_some_and(|wc| wc.status == WcStatus::Success);
-                        land(&mut self.arenas[1 - side].shadow, &recv.pieces, &send.payload, is_whole);
+                        land(&mut self.rooms[peer_host].arena.shadow, &recv.pieces, &send.payload, is_whole);
                     }
                 }
                 SendOp::LocalInv(_) | SendOp::BindMw(_) => {}
@@ -193,8 +230,8 @@ impl World {
     }
 
     fn count(&mut self, index: usize) {
-        let mtu = self.plan.connect.mtu.bytes();
-        let all = self.plan.connect.sq_sig_all;
+        let options = &self.plan.conns[index / 2].options;
+        let (mtu, all) = (options.mtu.bytes(), options.sq_sig_all);
         let flow = &self.flows[index];
         for send in &flow.sends[flow.judged_sends..] {
             let len = u32::try_from(send.len).unwrap_or(u32::MAX);
@@ -204,6 +241,7 @@ impl World {
                 ("fenced", send.flags.contains(SendFlags::FENCE)),
                 ("unsignaled", !send.is_signaled(all)),
                 ("scattered", send.sgl.len() > 1),
+                ("within a device", flow.host == flow.peer_host),
                 ("flushed", send.wc.is_some_and(|wc| wc.status == WcStatus::WrFlushErr)),
             ];
             for (name, _) in variants.into_iter().filter(|&(_, on)| on) {
@@ -292,7 +330,7 @@ fn judge_recv_error(send: &Send, wc: &Wc, failed: bool) -> Result<(), String> {
         (send.mistake, wc.status),
         (_, WcStatus::WrFlushErr)
             | (Some(Mistake::TooLong), WcStatus::LocLenErr)
-            | (Some(Mistake::RecvKey), WcStatus::LocProtErr)
+            | (Some(Mistake::RecvKey | Mistake::RecvReadOnly), WcStatus::LocProtErr)
             | (Some(Mistake::InvalidateRegion), WcStatus::RemInvReqErr)
     );
     if failed && is_possible {

@@ -5,26 +5,45 @@ use userdma_verbs::{
     AccessFlags, AtomicOp, BindMw, LKey, RKey, RemoteAddr, SendFlags, SendOp, Sge, WrOpcode,
 };
 
+use super::case::RequestId;
 use super::plan::pick;
-use super::world::{Arena, CELLS, DATA, Flow, GAP, Mistake, Piece, Recv, Send, TARGET, WindowMode, World};
+use super::world::{CELLS, GAP, LOCAL, Piece, Recv, Send, WindowMode, World};
 
 impl World {
-    /// Draws the next phase of every flow.
+    /// Draws the next phase of every flow, and leaves out what the case does not keep.
     pub(super) fn draw_phase(&mut self) {
+        for room in &mut self.rooms {
+            room.arena.top = GAP;
+        }
+        if !self.case.has_phase(self.phase) {
+            return;
+        }
         for flow in 0..self.flows.len() {
             self.draw_window_mode(flow);
         }
-        for conn in 0..self.plan.conns {
+        for conn in self.conns() {
+            self.take_dice(RequestId { phase: self.phase, flow: 2 * conn, number: COUNTS });
             let mistaken = self
-                .rng
+                .dice
                 .random_bool(self.plan.mistake)
-                .then(|| 2 * conn + usize::from(self.rng.random_bool(0.5)));
+                .then(|| 2 * conn + usize::from(self.dice.random_bool(0.5)));
             for flow in [2 * conn, 2 * conn + 1] {
-                let count = self.rng.random_range(0..=self.plan.max_ops);
-                let wrong = (mistaken == Some(flow)).then(|| self.rng.random_range(0..=count));
+                self.take_dice(RequestId { phase: self.phase, flow, number: COUNTS + 1 });
+                let count = self.dice.random_range(0..=self.plan.max_ops);
+                let wrong = (mistaken == Some(flow)).then(|| self.dice.random_range(0..=count));
                 for number in 0..=count {
+                    let id = RequestId { phase: self.phase, flow, number };
+                    if !self.case.has_request(id) {
+                        continue;
+                    }
+                    self.take_dice(id);
+                    self.drawn = id;
                     if wrong == Some(number) {
                         self.draw_mistake(flow);
+                        if self.flows[flow].lacks_receive() {
+                            // It would take the receive of a message behind it.
+                            break;
+                        }
                     } else if number < count {
                         self.draw_send(flow);
                     }
@@ -34,16 +53,21 @@ impl World {
     }
 
     fn draw_window_mode(&mut self, flow: usize) {
+        let id = RequestId { phase: self.phase, flow, number: RequestId::WINDOW };
+        self.take_dice(id);
+        self.drawn = id;
+        let is_kept = self.case.has_request(id);
+        let data = self.plan.data;
         let window = &self.flows[flow].target.window;
         let mode = match window.bound {
-            None if self.rng.random_bool(0.5) => {
-                let len = self.rng.random_range(1..DATA - 2 * GAP);
-                let at = self.rng.random_range(GAP..DATA - GAP - len);
+            None if is_kept && self.dice.random_bool(0.5) => {
+                let len = self.dice.random_range(1..data - 2 * GAP);
+                let at = self.dice.random_range(GAP..data - GAP - len);
                 // The low byte is the owner's to choose, and another one each time.
                 let low = window.rkey.get().to_le_bytes()[0].wrapping_add(1);
                 WindowMode::Bind { rkey: window.rkey.with_variant(low), at, len }
             }
-            Some(_) if self.rng.random_bool(0.2) => WindowMode::Invalidate,
+            Some(_) if is_kept && self.dice.random_bool(0.2) => WindowMode::Invalidate,
             Some(_) => WindowMode::Use,
             None => WindowMode::Idle,
         };
@@ -51,15 +75,7 @@ impl World {
         // The owner is the other side of the connection; its request goes wherever in its order.
         match mode {
             WindowMode::Bind { rkey, at, len } => {
-                let target = &self.flows[flow].target;
-                let bind = BindMw {
-                    mw: target.window.rkey,
-                    rkey,
-                    mr: target.memory.keys.lkey,
-                    addr: target.memory.iova + at as u64,
-                    length: len as u64,
-                    access: AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ,
-                };
+                let bind = self.bind(flow, rkey, at as u64, len as u64);
                 self.draw_local(flow ^ 1, SendOp::BindMw(bind));
             }
             WindowMode::Invalidate => {
@@ -70,24 +86,44 @@ impl World {
         }
     }
 
-    fn draw_local(&mut self, flow: usize, op: SendOp) {
-        let flags = self.draw_flags();
-        self.flows[flow].sends.push(Send::bare(op, flags));
+    pub(super) fn bind(&self, flow: usize, rkey: RKey, at: u64, length: u64) -> BindMw {
+        let target = &self.flows[flow].target;
+        BindMw {
+            mw: target.window.rkey,
+            rkey,
+            mr: target.keys.all.lkey,
+            addr: target.addr.wrapping_add(at),
+            length,
+            access: AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ,
+        }
     }
 
-    fn draw_flags(&mut self) -> SendFlags {
+    pub(super) fn draw_local(&mut self, flow: usize, op: SendOp) {
+        let flags = self.draw_flags();
+        self.flows[flow].sends.push(Send::bare(self.drawn, op, flags));
+    }
+
+    pub(super) fn draw_flags(&mut self) -> SendFlags {
         let mut flags = SendFlags::empty();
-        flags.set(SendFlags::SIGNALED, self.rng.random_bool(self.plan.signaled));
-        flags.set(SendFlags::FENCE, self.rng.random_bool(self.plan.fence));
-        flags.set(SendFlags::SOLICITED, self.rng.random_bool(0.2));
+        flags.set(SendFlags::SIGNALED, self.dice.random_bool(self.plan.signaled));
+        flags.set(SendFlags::FENCE, self.dice.random_bool(self.plan.fence));
+        flags.set(SendFlags::SOLICITED, self.dice.random_bool(0.2));
         flags
     }
 
     fn draw_send(&mut self, flow: usize) {
-        match self.rng.random_range(0..16) {
+        // What the peer's queue pair does not grant becomes a SEND.
+        let granted = self.plan.conns[flow / 2].options.access;
+        let kind = match self.dice.random_range(0..16) {
+            4..=9 if !granted.contains(AccessFlags::REMOTE_WRITE) => 0,
+            10..=13 if !granted.contains(AccessFlags::REMOTE_READ) => 0,
+            14.. if !granted.contains(AccessFlags::REMOTE_ATOMIC) => 0,
+            kind => kind,
+        };
+        match kind {
             0..=2 => self.draw_message(flow, SendOp::Send),
             3 => {
-                let imm = self.rng.random();
+                let imm = self.dice.random();
                 self.draw_message(flow, SendOp::SendWithImm(imm));
             }
             4 if self.flows[flow].target.window.mode == WindowMode::Use => {
@@ -102,26 +138,27 @@ impl World {
         }
     }
 
-    fn draw_len(&mut self, most: usize) -> usize {
-        let mtu = self.plan.connect.mtu.bytes() as usize;
-        let len = match self.rng.random_range(0..10) {
+    pub(super) fn draw_len(&mut self, flow: usize, most: usize) -> usize {
+        let mtu = self.plan.conns[flow / 2].options.mtu.bytes() as usize;
+        let len = match self.dice.random_range(0..10) {
             0 => 0,
-            1 => pick(&mut self.rng, &[1, 2, 3, 8]),
+            1 => pick(&mut self.dice, &[1, 2, 3, 8]),
             2 => mtu - 1,
             3 => mtu,
             4 => mtu + 1,
-            5 => mtu * self.rng.random_range(1..=5),
+            5 => mtu * self.dice.random_range(1..=5),
             // Longer than a small window.
-            6 if self.rng.random_bool(0.1) => self.rng.random_range(0..=mtu * 40),
-            6 | 7 => self.rng.random_range(0..=mtu * 5),
-            _ => self.rng.random_range(0..=256),
+            6 if self.dice.random_bool(0.1) => self.dice.random_range(0..=mtu * 40),
+            6 | 7 => self.dice.random_range(0..=mtu * 5),
+            _ => self.dice.random_range(0..=256),
         };
-        len.min(most)
+        let is_full = self.rooms.iter().any(|room| room.arena.is_nearly_full());
+        len.min(most).min(if is_full { 256 } else { most }).min(self.case.len.unwrap_or(most))
     }
 
     /// A SEND with the receive that it will meet.
     fn draw_message(&mut self, flow: usize, op: SendOp) {
-        let len = self.draw_len(DATA);
+        let len = self.draw_len(flow, self.plan.data);
         let mut send = self.draw_source(flow, op, len);
         if op.opcode() == WrOpcode::SendWithInv {
             // READs before it that use the key must be complete: without a fence they may be executed after it.
@@ -133,26 +170,29 @@ impl World {
     /// A WRITE or READ on the target's data, through the region's key or the window's.
     fn draw_access(&mut self, flow: usize, access: Access) {
         let window = &self.flows[flow].target.window;
-        let usable = window.bound.filter(|_| window.mode == WindowMode::Use && self.rng.random_bool(0.5));
+        let usable = window.bound.filter(|_| window.mode == WindowMode::Use && self.dice.random_bool(0.5));
         let range = usable.map(|(at, len)| (at, len, window.rkey));
-        let region = self.flows[flow].target.memory.keys.rkey;
-        let (start, room, rkey) = range.unwrap_or((GAP, DATA - 2 * GAP, region));
-        let len = self.draw_len(room);
+        let region = self.flows[flow].target.keys.all.rkey;
+        let (start, room, rkey) = range.unwrap_or((GAP, self.plan.data - 2 * GAP, region));
+        let len = self.draw_len(flow, room);
         // A few places are used again and again, so that accesses overlap.
         let slack = room - len;
         let at = start
-            + if self.rng.random_bool(0.5) {
-                slack.min(512 * self.rng.random_range(0..4))
+            + if self.dice.random_bool(0.5) {
+                slack.min(512 * self.dice.random_range(0..4))
             } else {
-                self.rng.random_range(0..=slack)
+                self.dice.random_range(0..=slack)
             };
+        // Without bytes any key will do.
+        let any = len == 0 && self.dice.random_bool(0.5);
+        let rkey = if any { RKey::new(self.dice.random()) } else { rkey };
         let remote = self.remote(flow, at, rkey);
-        let imm = self.rng.random();
+        let imm = self.dice.random();
         match access {
             Access::Read => self.push_read(flow, remote, at, len),
             Access::WriteWithImm => {
                 let send = self.draw_source(flow, SendOp::WriteWithImm(remote, imm), len);
-                let room = self.draw_len(256);
+                let room = self.draw_len(flow, 256);
                 self.push_with_recv(flow, Send { at, ..send }, room);
             }
             Access::Write => {
@@ -162,185 +202,116 @@ impl World {
         }
     }
 
-    fn remote(&self, flow: usize, at: usize, rkey: RKey) -> RemoteAddr {
-        RemoteAddr { addr: self.flows[flow].target.memory.iova + at as u64, rkey }
+    pub(super) fn remote(&self, flow: usize, at: usize, rkey: RKey) -> RemoteAddr {
+        RemoteAddr { addr: self.flows[flow].target.addr.wrapping_add(at as u64), rkey }
     }
 
-    fn push_read(&mut self, flow: usize, remote: RemoteAddr, at: usize, len: usize) {
+    pub(super) fn push_read(&mut self, flow: usize, remote: RemoteAddr, at: usize, len: usize) {
         let flags = self.draw_flags();
-        let (sgl, landing) = self.draw_pieces(self.flows[flow].side, len, self.plan.connect.cap.max_send_sge);
-        let send = Send { sgl, landing, len, at, ..Send::bare(SendOp::Read(remote), flags) };
+        let (sgl, landing) = self.draw_pieces(self.source(flow), len);
+        let send = Send { sgl, landing, len, at, ..Send::bare(self.drawn, SendOp::Read(remote), flags) };
         self.flows[flow].sends.push(send);
     }
 
     fn draw_atomic(&mut self, flow: usize) {
-        let at = DATA + 8 * self.rng.random_range(0..CELLS);
-        let remote = self.remote(flow, at, self.flows[flow].target.memory.keys.rkey);
-        let op = if self.rng.random_bool(0.5) {
-            AtomicOp::FetchAdd { add: pick(&mut self.rng, &[1, u64::MAX, 0x0123_4567_89ab_cdef]) }
+        let at = self.plan.data + 8 * self.dice.random_range(0..CELLS);
+        let remote = self.remote(flow, at, self.flows[flow].target.keys.all.rkey);
+        let op = if self.dice.random_bool(0.5) {
+            AtomicOp::FetchAdd { add: pick(&mut self.dice, &[1, u64::MAX, 0x0123_4567_89ab_cdef]) }
         } else {
             // Zero is what every cell begins with, and what it comes back to by chance now and then.
             AtomicOp::CompareSwap {
-                compare: pick(&mut self.rng, &[0, 0, 1, 2]),
-                swap: self.rng.random_range(0..3),
+                compare: pick(&mut self.dice, &[0, 0, 1, 2]),
+                swap: self.dice.random_range(0..3),
             }
         };
         let flags = self.draw_flags();
-        let piece = self.take_piece(self.flows[flow].side, 8);
-        let sgl = vec![self.sge(self.flows[flow].side, piece)];
+        let (sgl, landing) = self.draw_atomic_landing(flow);
         let send =
-            Send { sgl, landing: vec![piece], len: 8, at, ..Send::bare(SendOp::Atomic(remote, op), flags) };
+            Send { sgl, landing, len: 8, at, ..Send::bare(self.drawn, SendOp::Atomic(remote, op), flags) };
         self.flows[flow].sends.push(send);
     }
 
-    /// A request that carries `len` random bytes, inline or from pieces of the arena.
-    fn draw_source(&mut self, flow: usize, op: SendOp, len: usize) -> Send {
-        let mut flags = self.draw_flags();
-        let mut payload = vec![0; len];
-        self.rng.fill_bytes(&mut payload);
-        let side = self.flows[flow].side;
-        let mut sgl = Vec::new();
-        if len <= self.plan.connect.cap.max_inline_data as usize && self.rng.random_bool(0.4) {
-            flags |= SendFlags::INLINE;
-        } else {
-            let (list, pieces) = self.draw_pieces(side, len, self.plan.connect.cap.max_send_sge);
-            self.arenas[side].fill(&pieces, &payload);
-            sgl = list;
-        }
-        Send { sgl, payload, len, ..Send::bare(op, flags) }
+    /// Eight bytes for the answer to an atomic.
+    pub(super) fn draw_atomic_landing(&mut self, flow: usize) -> (Vec<Sge>, Vec<Piece>) {
+        let place = self.source(flow);
+        let piece = self.take_piece(place, 8);
+        (vec![self.sge(place, piece)], vec![piece])
     }
 
-    /// Pieces of an arena for `len` bytes, at most `max`.
-    fn draw_pieces(&mut self, side: usize, len: usize, max: u32) -> (Vec<Sge>, Vec<Piece>) {
-        let count = self.rng.random_range(1..=max as usize);
-        let mut cuts: Vec<usize> = (1..count).map(|_| self.rng.random_range(0..=len)).collect();
+    /// A request that carries `len` random bytes, inline or from pieces of the arena.
+    pub(super) fn draw_source(&mut self, flow: usize, op: SendOp, len: usize) -> Send {
+        let mut flags = self.draw_flags();
+        let mut payload = vec![0; len];
+        self.dice.fill_bytes(&mut payload);
+        let host = self.flows[flow].host;
+        let mut sgl = Vec::new();
+        if len <= self.plan.conns[flow / 2].options.cap.max_inline_data as usize && self.dice.random_bool(0.4)
+        {
+            flags |= SendFlags::INLINE;
+        } else {
+            let (list, pieces) = self.draw_pieces(self.source(flow), len);
+            self.rooms[host].arena.fill(&pieces, &payload);
+            sgl = list;
+        }
+        Send { sgl, payload, len, ..Send::bare(self.drawn, op, flags) }
+    }
+
+    /// Where a flow's sends have their memory.
+    pub(super) fn source(&self, flow: usize) -> Place {
+        let max = self.plan.conns[flow / 2].options.cap.max_send_sge;
+        Place { host: self.flows[flow].host, pd: self.flows[flow].pd, max }
+    }
+
+    /// Where they land.
+    fn sink(&self, flow: usize) -> Place {
+        let max = self.plan.conns[flow / 2].options.cap.max_recv_sge;
+        Place { host: self.flows[flow].peer_host, pd: self.flows[flow].peer_pd, max }
+    }
+
+    /// Pieces of an arena for `len` bytes.
+    pub(super) fn draw_pieces(&mut self, place: Place, len: usize) -> (Vec<Sge>, Vec<Piece>) {
+        let count = self.dice.random_range(1..=place.max as usize);
+        let mut cuts: Vec<usize> = (1..count).map(|_| self.dice.random_range(0..=len)).collect();
         cuts.push(len);
         cuts.sort_unstable();
         let mut start = 0;
         let (mut sgl, mut pieces) = (Vec::new(), Vec::new());
         for end in cuts {
-            let piece = self.take_piece(side, end - start);
-            sgl.push(self.sge(side, piece));
+            let piece = self.take_piece(place, end - start);
+            sgl.push(self.sge(place, piece));
             pieces.push(piece);
             start = end;
         }
         (sgl, pieces)
     }
 
-    fn take_piece(&mut self, side: usize, len: usize) -> Piece {
-        let gap = self.rng.random_range(0..24);
-        self.arenas[side].take(len, gap)
+    fn take_piece(&mut self, place: Place, len: usize) -> Piece {
+        let gap = self.dice.random_range(0..24);
+        self.rooms[place.host].arena.take(len, gap)
     }
 
     /// The element for a piece. One of no bytes may have any key.
-    fn sge(&mut self, side: usize, piece: Piece) -> Sge {
-        let memory = &self.arenas[side].memories[self.rng.random_range(0..2)];
+    fn sge(&mut self, place: Place, piece: Piece) -> Sge {
+        let which = self.dice.random_range(0..2);
+        let keys = &self.rooms[place.host].pds[place.pd].local[which];
         let length = u32::try_from(piece.len).unwrap_or(u32::MAX);
-        let sge = memory.sge(piece.at as u64, length);
-        if length == 0 { Sge { lkey: LKey::new(self.rng.random()), ..sge } } else { sge }
+        let lkey = if length == 0 { LKey::new(self.dice.random()) } else { keys.lkey };
+        Sge { addr: LOCAL[which] + piece.at as u64, length, lkey }
     }
 
     /// Posts a message and the receive that it will meet, with room for `room` bytes or more.
     fn push_with_recv(&mut self, flow: usize, send: Send, room: usize) {
-        let more = if self.rng.random_bool(0.5) { self.rng.random_range(0..64) } else { 0 };
+        let more = if self.dice.random_bool(0.5) { self.dice.random_range(0..64) } else { 0 };
         self.push_message(flow, send, room + more);
     }
 
-    fn push_message(&mut self, flow: usize, mut send: Send, room: usize) {
-        let side = 1 - self.flows[flow].side;
-        let (sgl, pieces) = self.draw_pieces(side, room, self.plan.connect.cap.max_recv_sge);
+    pub(super) fn push_message(&mut self, flow: usize, mut send: Send, room: usize) {
+        let (sgl, pieces) = self.draw_pieces(self.sink(flow), room);
         let flow = &mut self.flows[flow];
         send.recv = Some(flow.recvs.len());
         flow.recvs.push(Recv { sgl, pieces, message: flow.sends.len(), wc: None });
         flow.sends.push(send);
-    }
-
-    fn draw_mistake(&mut self, flow: usize) {
-        use Mistake::{
-            InvalidateRegion, LocalKey, NoKey, OutOfBounds, ReadOnly, RecvKey, StaleWindow, TooLong,
-        };
-        let all = [NoKey, StaleWindow, OutOfBounds, ReadOnly, InvalidateRegion, TooLong, LocalKey, RecvKey];
-        let mut mistake = pick(&mut self.rng, &all);
-        let window = &self.flows[flow].target.window;
-        let is_stale = match window.mode {
-            WindowMode::Used => true,
-            WindowMode::Idle => window.bound.is_none(),
-            WindowMode::Bind { .. } | WindowMode::Invalidate | WindowMode::Use => false,
-        };
-        if mistake == StaleWindow && !is_stale {
-            mistake = NoKey;
-        }
-        match mistake {
-            NoKey | StaleWindow | OutOfBounds | ReadOnly => self.draw_bad_access(flow, mistake),
-            InvalidateRegion | TooLong | RecvKey => self.draw_bad_message(flow, mistake),
-            LocalKey => self.draw_bad_source(flow),
-        }
-        if let Some(send) = self.flows[flow].sends.last_mut() {
-            send.mistake = Some(mistake);
-        }
-    }
-
-    fn draw_bad_access(&mut self, flow: usize, mistake: Mistake) {
-        let len = self.draw_len(DATA - 2 * GAP).max(1);
-        let target = &self.flows[flow].target;
-        let (at, rkey) = match mistake {
-            Mistake::StaleWindow => (GAP, target.window.rkey),
-            Mistake::OutOfBounds => (TARGET - len + self.rng.random_range(1..=len), target.memory.keys.rkey),
-            Mistake::ReadOnly => (GAP, target.read_only.keys.rkey),
-            // A neighbour of a key that exists.
-            Mistake::NoKey
-            | Mistake::InvalidateRegion
-            | Mistake::TooLong
-            | Mistake::LocalKey
-            | Mistake::RecvKey => {
-                (GAP, RKey::new(target.memory.keys.rkey.get() ^ 1 << self.rng.random_range(0..32)))
-            }
-        };
-        let remote = self.remote(flow, at, rkey);
-        if mistake != Mistake::ReadOnly && self.rng.random_bool(0.3) {
-            return self.push_read(flow, remote, at, len);
-        }
-        let send = self.draw_source(flow, SendOp::Write(remote), len);
-        self.flows[flow].sends.push(send);
-    }
-
-    fn draw_bad_message(&mut self, flow: usize, mistake: Mistake) {
-        let len = self.draw_len(DATA).max(1);
-        let rkey = self.flows[flow].target.memory.keys.rkey;
-        let op = if mistake == Mistake::InvalidateRegion { SendOp::SendWithInv(rkey) } else { SendOp::Send };
-        let send = self.draw_source(flow, op, len);
-        let room = if mistake == Mistake::TooLong { self.rng.random_range(0..len) } else { len };
-        self.push_message(flow, send, room);
-        if mistake == Mistake::RecvKey
-            && let Some(recv) = self.flows[flow].recvs.last_mut()
-        {
-            for sge in &mut recv.sgl {
-                sge.lkey = LKey::new(sge.lkey.get() ^ 0x100);
-            }
-        }
-    }
-
-    fn draw_bad_source(&mut self, flow: usize) {
-        let len = self.draw_len(DATA - 2 * GAP).max(1);
-        let remote = self.remote(flow, GAP, self.flows[flow].target.memory.keys.rkey);
-        if self.rng.random_bool(0.5) {
-            self.push_read(flow, remote, GAP, len);
-        } else {
-            let mut send = self.draw_source(flow, SendOp::Write(remote), len);
-            if send.flags.contains(SendFlags::INLINE) {
-                send.flags -= SendFlags::INLINE;
-                let side = self.flows[flow].side;
-                let (sgl, pieces) = self.draw_pieces(side, len, self.plan.connect.cap.max_send_sge);
-                self.arenas[side].fill(&pieces, &send.payload);
-                send.sgl = sgl;
-            }
-            self.flows[flow].sends.push(Send { at: GAP, ..send });
-        }
-        let Some(send) = self.flows[flow].sends.last_mut() else { return };
-        // The last element that has bytes, so that some of them may have left before.
-        if let Some(sge) = send.sgl.iter_mut().rev().find(|sge| sge.length > 0) {
-            sge.lkey = LKey::new(sge.lkey.get() ^ 0x100);
-        }
     }
 }
 
@@ -352,38 +323,13 @@ enum Access {
     WriteWithImm,
 }
 
-impl Arena {
-    /// Puts bytes into pieces.
-    fn fill(&mut self, pieces: &[Piece], mut bytes: &[u8]) {
-        for piece in pieces {
-            let (now, rest) = bytes.split_at(piece.len.min(bytes.len()));
-            self.memories[0].put(piece.at as u64, now);
-            self.shadow.put(piece.at, now);
-            bytes = rest;
-        }
-    }
+/// Where local memory is taken from: the arena of a host through the keys of a domain, in so many elements at most.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    host: usize,
+    pd: usize,
+    max: u32,
 }
 
-impl Send {
-    fn bare(op: SendOp, flags: SendFlags) -> Self {
-        Self {
-            op,
-            flags,
-            sgl: Vec::new(),
-            payload: Vec::new(),
-            landing: Vec::new(),
-            len: 0,
-            at: 0,
-            recv: None,
-            mistake: None,
-            wc: None,
-        }
-    }
-}
-
-impl Flow {
-    /// The number of this phase's deliberate mistake.
-    pub(super) fn mistaken(&self) -> Option<usize> {
-        (self.judged_sends..self.sends.len()).find(|&number| self.sends[number].mistake.is_some())
-    }
-}
+/// The number that stands for how many requests there are.
+const COUNTS: usize = 1 << 20;

@@ -7,6 +7,7 @@ use std::ops::AddAssign;
 use userdma_ibt::Stats;
 use userdma_verbs::WrOpcode;
 
+use super::plan::Plan;
 use crate::NetStats;
 
 /// Figures of one program, or of many.
@@ -24,6 +25,8 @@ pub struct Report {
     pub failures: BTreeMap<&'static str, u64>,
     /// Phases of connections that did not.
     pub sound_phases: u64,
+    /// What the programs were made of, and what befell their hosts.
+    pub shapes: BTreeMap<&'static str, u64>,
     /// What the network did.
     pub faults: BTreeMap<&'static str, u64>,
     /// What the devices counted.
@@ -42,6 +45,24 @@ impl Report {
 
     pub(super) fn count_failure(&mut self, name: &'static str) {
         *self.failures.entry(name).or_default() += 1;
+    }
+
+    pub(super) fn count_event(&mut self, name: &'static str) {
+        *self.shapes.entry(name).or_default() += 1;
+    }
+
+    pub(super) fn count_shape(&mut self, plan: &Plan) {
+        let within = plan.conns.iter().filter(|conn| conn.hosts[0] == conn.hosts[1]).count();
+        let figures = [
+            ("connections", plan.conns.len()),
+            ("within a device", within),
+            ("in a shared region", plan.conns.iter().filter(|conn| conn.shares_region).count()),
+            ("completion queues", plan.cqs.len()),
+            ("shared queues", plan.cqs.iter().filter(|cq| cq.queues > 1).count()),
+        ];
+        for (name, count) in figures {
+            *self.shapes.entry(name).or_default() += count as u64;
+        }
     }
 
     pub(super) fn count_faults(&mut self, net: &NetStats) {
@@ -73,6 +94,7 @@ impl AddAssign for Report {
             (&mut self.sizes, other.sizes),
             (&mut self.variants, other.variants),
             (&mut self.failures, other.failures),
+            (&mut self.shapes, other.shapes),
             (&mut self.faults, other.faults),
             (&mut self.counters, other.counters),
         ] {
@@ -91,6 +113,7 @@ impl fmt::Display for Report {
             ("sizes", &self.sizes),
             ("variants", &self.variants),
             ("failed", &self.failures),
+            ("made of", &self.shapes),
             ("network", &self.faults),
         ] {
             let items: Vec<String> = map.iter().map(|(name, count)| format!("{name} {count}")).collect();

@@ -1,8 +1,8 @@
 //! What memory must look like: a byte for each byte, and other bytes that are possible where more than one is.
 
-use crate::Memory;
+use userdma_mem::Buffer;
 
-/// A buffer's expected contents.
+/// A buffer's expected contents, or those of a part of it.
 #[derive(Debug)]
 pub(super) struct Shadow {
     bytes: Vec<u8>,
@@ -37,8 +37,10 @@ impl Shadow {
 
     /// Each of these bytes may be there instead of what is.
     pub(super) fn allow(&mut self, at: usize, bytes: &[u8]) {
-        self.cover(at + bytes.len());
-        self.others.push(Other { at, bytes: bytes.to_vec() });
+        if !bytes.is_empty() {
+            self.cover(at + bytes.len());
+            self.others.push(Other { at, bytes: bytes.to_vec() });
+        }
     }
 
     pub(super) fn bytes(&self, at: usize, len: usize) -> &[u8] {
@@ -51,20 +53,33 @@ impl Shadow {
         u64::from_ne_bytes(bytes)
     }
 
-    /// Compares with the memory; afterwards what was found there is what must be there.
-    pub(super) fn check(&mut self, name: &str, memory: &Memory) -> Result<(), String> {
-        let actual = memory.bytes(0, self.used);
-        for (at, (&actual, &expected)) in actual.iter().zip(&self.bytes).enumerate() {
-            if actual != expected && !self.is_allowed(at, actual) {
-                let run = actual_run(&memory.bytes(at as u64, (self.used - at).min(16)));
+    /// Compares with the memory from `base` on; afterwards what was found there is what must be there.
+    pub(super) fn check(&mut self, name: &str, memory: &Buffer, base: usize) -> Result<(), String> {
+        let mut chunk = [0; 4096];
+        for start in (0..self.used).step_by(chunk.len()) {
+            let actual = &mut chunk[..(self.used - start).min(4096)];
+            memory.read((base + start) as u64, actual).map_err(|error| error.to_string())?;
+            if *actual != self.bytes[start..start + actual.len()] {
+                self.compare(start, actual).map_err(|what| format!("{name} {what}"))?;
+                self.bytes[start..start + actual.len()].copy_from_slice(actual);
+            }
+        }
+        self.others.clear();
+        Ok(())
+    }
+
+    fn compare(&self, start: usize, actual: &[u8]) -> Result<(), String> {
+        for (index, &byte) in actual.iter().enumerate() {
+            let at = start + index;
+            if byte != self.bytes[at] && !self.is_allowed(at, byte) {
                 return Err(format!(
-                    "{name} byte {at:#x} is {actual:#04x}, must be {expected:#04x} (found {run}, expected {})",
-                    actual_run(&self.bytes[at..(at + 16).min(self.used)])
+                    "byte {at:#x} is {byte:#04x}, must be {:#04x} (found {}, expected {})",
+                    self.bytes[at],
+                    hex(&actual[index..]),
+                    hex(&self.bytes[at..])
                 ));
             }
         }
-        self.bytes[..self.used].copy_from_slice(&actual);
-        self.others.clear();
         Ok(())
     }
 
@@ -77,6 +92,7 @@ impl Shadow {
     }
 }
 
-fn actual_run(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+/// The first bytes.
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }

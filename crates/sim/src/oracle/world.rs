@@ -1,41 +1,111 @@
 //! A program under way: hosts, flows, what was posted and what has completed.
 
-use rand::rngs::SmallRng;
-use rand::{RngExt, SeedableRng};
-use userdma_verbs::{
-    AccessFlags, PostError, QpAttr, QpAttrMask as M, QpState, RKey, RecvWr, SendFlags, SendOp, SendWr, Sge,
-    Wc, WcStatus,
-};
+use std::sync::Arc;
 
-use super::Report;
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use userdma_mem::Buffer;
+use userdma_objects::{Cq, MrKeys, PdId};
+use userdma_verbs::{QpState, Qpn, RKey, SendFlags, SendOp, Sge, Time, Wc, WcStatus};
+
+use super::case::{Case, RequestId};
+use super::mistake::Mistake;
 use super::plan::Plan;
+use super::report::Report;
 use super::shadow::Shadow;
-use crate::{Memory, Pair, QpEnd};
+use crate::{Pair, QpEnd};
 
 /// A program and the devices that it runs on.
 #[derive(Debug)]
 pub(super) struct World {
+    pub(super) case: Case,
+    /// When things happen.
     pub(super) rng: SmallRng,
+    /// What the request that is being drawn is like.
+    pub(super) dice: SmallRng,
     pub(super) plan: Plan,
     pub(super) pair: Pair,
-    /// Flow `2 * connection + side`: what `side` sends.
+    /// Flow `2 * connection + end`: what `end` sends.
     pub(super) flows: Vec<Flow>,
-    /// Local buffers of each host.
-    pub(super) arenas: [Arena; 2],
+    pub(super) cqs: Vec<CqState>,
+    pub(super) rooms: [Room; 2],
     pub(super) report: Report,
+    /// The phase under way.
+    pub(super) phase: usize,
+    /// The request that is being drawn.
+    pub(super) drawn: RequestId,
     /// Connections that have failed at some time.
     pub(super) ever_failed: Vec<bool>,
+    /// Connections of which a completion queue has overflowed in this phase.
+    pub(super) overflowed: Vec<bool>,
+    /// Which connection a queue pair belongs or belonged to.
+    pub(super) owners: Vec<(Qpn, usize)>,
+    /// Completion queues that have overflowed: host and number.
+    pub(super) dead_cqs: Vec<(usize, u32)>,
+    /// No host stands still before.
+    pub(super) next_stall: Time,
+}
+
+/// A completion queue of a program.
+#[derive(Debug)]
+pub(super) struct CqState {
+    pub(super) host: usize,
+    pub(super) cq: Arc<Cq>,
+    /// Work requests of each queue that may be without a polled completion.
+    pub(super) quota: usize,
+    pub(super) is_tight: bool,
+    /// It has overflowed.
+    pub(super) is_dead: bool,
+}
+
+/// What a host has: domains, memory, regions.
+#[derive(Debug)]
+pub(super) struct Room {
+    pub(super) pds: Vec<Domain>,
+    pub(super) arena: Arena,
+    /// The targets of all flows that end here, one behind the other.
+    pub(super) targets: Arc<Buffer>,
+    /// A key of a region that has ended.
+    pub(super) stale: RKey,
+}
+
+/// A protection domain and the regions in it that cover all memory of the host.
+#[derive(Debug)]
+pub(super) struct Domain {
+    pub(super) pd: PdId,
+    /// The arena, twice, and once without the right to write locally.
+    pub(super) local: [MrKeys; 2],
+    pub(super) local_read_only: MrKeys,
+    /// The host's targets.
+    pub(super) targets: Openings,
+}
+
+/// The keys of one piece of memory, registered with different rights at the same addresses.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Openings {
+    pub(super) all: MrKeys,
+    pub(super) read_only: MrKeys,
+    /// All but reading and atomics.
+    pub(super) write_only: MrKeys,
 }
 
 /// One direction of a connection.
 #[derive(Debug)]
 pub(super) struct Flow {
     /// The requester's host.
-    pub(super) side: usize,
+    pub(super) host: usize,
+    /// The responder's host.
+    pub(super) peer_host: usize,
+    /// The domains of both, by number.
+    pub(super) pd: usize,
+    pub(super) peer_pd: usize,
     /// The requester's queue pair.
     pub(super) end: QpEnd,
     /// The responder's queue pair.
     pub(super) peer: QpEnd,
+    /// Where sends complete, and where the peer's receives do.
+    pub(super) send_cq: usize,
+    pub(super) recv_cq: usize,
     /// The responder's memory for one-sided operations of this flow.
     pub(super) target: Target,
     pub(super) sends: Vec<Send>,
@@ -43,6 +113,10 @@ pub(super) struct Flow {
     /// Sends and receives that were posted.
     pub(super) posted_sends: usize,
     pub(super) posted_recvs: usize,
+    /// Sends before this one have a completion, or one behind them has.
+    pub(super) seen_sends: usize,
+    /// Receives before this one have a completion.
+    pub(super) seen_recvs: usize,
     /// Sends and receives that earlier phases have judged.
     pub(super) judged_sends: usize,
     pub(super) judged_recvs: usize,
@@ -51,9 +125,14 @@ pub(super) struct Flow {
 /// Memory that a peer reaches.
 #[derive(Debug)]
 pub(super) struct Target {
-    pub(super) memory: Memory,
-    /// The same memory, registered without the right to write.
-    pub(super) read_only: Memory,
+    /// The registered memory, and where the target begins in it.
+    pub(super) memory: Arc<Buffer>,
+    pub(super) base: usize,
+    /// The keys that the peer uses, and the address of the first byte for them.
+    pub(super) keys: Openings,
+    pub(super) addr: u64,
+    /// The memory and its regions are of its own; else other flows use them as well.
+    pub(super) is_own: bool,
     pub(super) shadow: Shadow,
     pub(super) window: Window,
 }
@@ -83,11 +162,10 @@ pub(super) enum WindowMode {
     Used,
 }
 
-/// Local memory of a host, given out from the bottom to the top.
+/// Local memory of a host, given out from the bottom to the top in each phase.
 #[derive(Debug)]
 pub(super) struct Arena {
-    /// The same memory twice, under two keys.
-    pub(super) memories: [Memory; 2],
+    pub(super) buffer: Arc<Buffer>,
     pub(super) shadow: Shadow,
     pub(super) top: usize,
 }
@@ -102,6 +180,7 @@ pub(super) struct Piece {
 /// A send work request of a program.
 #[derive(Debug)]
 pub(super) struct Send {
+    pub(super) id: RequestId,
     pub(super) op: SendOp,
     pub(super) flags: SendFlags,
     pub(super) sgl: Vec<Sge>,
@@ -128,85 +207,10 @@ pub(super) struct Recv {
     pub(super) wc: Option<Wc>,
 }
 
-/// A deliberate mistake.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Mistake {
-    /// A key that names nothing.
-    NoKey,
-    /// A window's key after its invalidation.
-    StaleWindow,
-    /// A range that leaves the region.
-    OutOfBounds,
-    /// A write through a key that allows only reading.
-    ReadOnly,
-    /// An invalidation of a region's key.
-    InvalidateRegion,
-    /// A message longer than its receive.
-    TooLong,
-    /// A local element whose key names nothing.
-    LocalKey,
-    /// The same in the receive.
-    RecvKey,
-}
-
-impl Mistake {
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::NoKey => "wrong rkey",
-            Self::StaleWindow => "stale window",
-            Self::OutOfBounds => "out of bounds",
-            Self::ReadOnly => "read only",
-            Self::InvalidateRegion => "invalidated a region",
-            Self::TooLong => "too long",
-            Self::LocalKey => "local key",
-            Self::RecvKey => "receive's key",
-        }
-    }
-
-    /// What the sender's completion says.
-    pub(super) const fn status(self) -> WcStatus {
-        match self {
-            Self::NoKey | Self::StaleWindow | Self::OutOfBounds | Self::ReadOnly | Self::InvalidateRegion => {
-                WcStatus::RemAccessErr
-            }
-            Self::TooLong => WcStatus::RemInvReqErr,
-            Self::LocalKey => WcStatus::LocProtErr,
-            Self::RecvKey => WcStatus::RemOpErr,
-        }
-    }
-}
-
 impl World {
-    pub(super) fn new(seed: u64, trace: bool) -> Self {
-        let mut rng = SmallRng::seed_from_u64(seed);
-        let plan = Plan::draw(&mut rng, seed);
-        let mut pair = Pair::new(&plan.pair);
-        pair.net.coalesced = plan.coalesced;
-        if trace {
-            pair.net.start_trace();
-        }
-        let now = pair.now();
-        pair.net.note(now, || format!("{plan:?}"));
-        let arenas = [0, 1].map(|side| Arena::new(&mut pair, side));
-        let mut flows = Vec::new();
-        for _ in 0..plan.conns {
-            let ends = pair.connect(&plan.connect);
-            for side in [0, 1] {
-                let target = Target::new(&mut pair, 1 - side, flows.len());
-                flows.push(Flow::new(side, &ends, target));
-            }
-        }
-        let ever_failed = vec![false; plan.conns];
-        Self { rng, plan, pair, flows, arenas, report: Report::default(), ever_failed }
-    }
-
-    pub(super) fn run(mut self) -> Result<Report, String> {
-        self.run_in_place()?;
-        Ok(self.report)
-    }
-
     pub(super) fn run_in_place(&mut self) -> Result<(), String> {
-        for _ in 0..self.plan.phases {
+        for phase in 0..self.plan.phases {
+            self.phase = phase;
             self.draw_phase();
             self.carry_out()?;
             self.end_phase()?;
@@ -218,178 +222,37 @@ impl World {
         self.pair.net.take_trace()
     }
 
-    /// Posts everything that was drawn, in order within each queue and at random otherwise, until all is at rest.
-    fn carry_out(&mut self) -> Result<(), String> {
-        for _ in 0..MAX_TURNS {
-            let mut posted = false;
-            for flow in 0..self.flows.len() {
-                if self.rng.random_bool(0.7) {
-                    posted |= self.post_next_send(flow)?;
-                }
-                if !self.rng.random_bool(self.plan.lazy_recv) {
-                    posted |= self.post_next_recv(flow)?;
-                }
-            }
-            if self.rng.random_bool(0.2) {
-                let side = usize::from(self.rng.random_bool(0.5));
-                self.pair.release_acks(side);
-            }
-            let mut moved = false;
-            for _ in 0..self.rng.random_range(0..4) {
-                moved |= self.pair.step();
-            }
-            self.poll()?;
-            self.pause_or_resume();
-            if posted || moved || self.pair.step() || self.resume_all() {
-                continue;
-            }
-            if self.is_all_posted() {
-                return self.poll();
-            }
-            self.give_up_failed();
-        }
-        Err(format!("no end after {MAX_TURNS} turns: {}", self.describe_progress()))
+    /// Everything that the program has posted, by where it was drawn.
+    pub(super) fn requests(&self) -> impl Iterator<Item = RequestId> {
+        self.flows.iter().flat_map(|flow| flow.sends.iter().map(|send| send.id))
     }
 
-    /// Sides stop sending, and go on, at random.
-    fn pause_or_resume(&mut self) {
-        for index in 0..self.flows.len() {
-            if self.plan.pause > 0.0 && self.rng.random_bool(self.plan.pause) {
-                match self.flows[index].end.qp.state() {
-                    QpState::Rts => self.change_state(index, QpState::Sqd),
-                    QpState::Sqd => self.change_state(index, QpState::Rts),
-                    QpState::Reset | QpState::Init | QpState::Rtr | QpState::Sqe | QpState::Err => {}
-                }
-            }
-        }
+    /// Makes the dice those of one request, so that leaving out others changes nothing about it.
+    pub(super) fn take_dice(&mut self, id: RequestId) {
+        let place = (id.phase as u64) << 48 ^ (id.flow as u64) << 32 ^ id.number as u64;
+        self.dice = SmallRng::seed_from_u64(self.case.seed ^ place.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     }
 
-    /// Every side goes on; false if none had stopped.
-    fn resume_all(&mut self) -> bool {
-        let stopped = |flow: &Flow| flow.end.qp.state() == QpState::Sqd;
-        let indices: Vec<usize> =
-            (0..self.flows.len()).filter(|&index| stopped(&self.flows[index])).collect();
-        indices.iter().for_each(|&index| self.change_state(index, QpState::Rts));
-        !indices.is_empty()
-    }
-
-    fn change_state(&mut self, index: usize, qp_state: QpState) {
-        let flow = &self.flows[index];
-        let (side, qpn) = (flow.side, flow.end.qp.qpn());
-        let attr = QpAttr { qp_state, en_sqd_async_notify: true, ..QpAttr::default() };
-        let notify = if qp_state == QpState::Sqd { M::EN_SQD_ASYNC_NOTIFY } else { M::empty() };
+    pub(super) fn note(&mut self, line: impl FnOnce() -> String) {
         let now = self.pair.now();
-        self.pair.net.note(now, || format!("flow {index} goes to {qp_state:?}"));
-        self.pair.modify(side, qpn, &attr, M::STATE | notify);
+        self.pair.net.note(now, line);
     }
 
-    /// A side that does not learn of its peer's failure keeps its receives for ever: it ends the connection itself.
-    fn give_up_failed(&mut self) {
-        for index in 0..self.flows.len() {
-            let end = &self.flows[index].end.qp;
-            if self.conn_has_failed(index / 2) && end.state() != QpState::Err {
-                let (side, qpn) = (self.flows[index].side, end.qpn());
-                self.pair.fail(side, qpn);
-            }
-        }
+    pub(super) fn conns(&self) -> std::ops::Range<usize> {
+        0..self.plan.conns.len()
     }
 
-    fn is_all_posted(&self) -> bool {
-        self.flows.iter().all(|f| f.posted_sends == f.sends.len() && f.posted_recvs == f.recvs.len())
-    }
-
-    /// Posts a flow's next send; false if there is none, or no room.
-    fn post_next_send(&mut self, index: usize) -> Result<bool, String> {
-        let flow = &mut self.flows[index];
-        let Some(send) = flow.sends.get(flow.posted_sends) else { return Ok(false) };
-        let inline: &[u8] = if send.flags.contains(SendFlags::INLINE) { &send.payload } else { &[] };
-        let wr = SendWr {
-            wr_id: flow.posted_sends as u64,
-            op: send.op,
-            flags: send.flags,
-            sgl: &send.sgl,
-            inline,
-        };
-        match self.pair.hosts[flow.side].post_send(&flow.end, &wr) {
-            Ok(()) => {}
-            Err(PostError::QueueFull { .. }) => return Ok(false),
-            Err(error) => return Err(format!("flow {index}: {wr:?} was not accepted: {error}")),
-        }
-        let now = self.pair.now();
-        self.pair.net.note(now, || {
-            format!("flow {index} posts send {} {:?} {:?} {} bytes", wr.wr_id, wr.op, wr.flags, send.len)
-        });
-        flow.posted_sends += 1;
-        Ok(true)
-    }
-
-    fn post_next_recv(&mut self, index: usize) -> Result<bool, String> {
-        let flow = &mut self.flows[index];
-        let Some(recv) = flow.recvs.get(flow.posted_recvs) else { return Ok(false) };
-        let wr = RecvWr { wr_id: flow.posted_recvs as u64, sgl: &recv.sgl };
-        match self.pair.hosts[1 - flow.side].post_recv(&flow.peer, &wr) {
-            Ok(()) => {}
-            Err(PostError::QueueFull { .. }) => return Ok(false),
-            Err(error) => return Err(format!("flow {index}: {wr:?} was not accepted: {error}")),
-        }
-        let now = self.pair.now();
-        self.pair.net.note(now, || format!("flow {index} posts receive {}", wr.wr_id));
-        flow.posted_recvs += 1;
-        Ok(true)
-    }
-
-    /// Takes completions; each must name a work request that has none yet, in order.
-    pub(super) fn poll(&mut self) -> Result<(), String> {
-        for (index, flow) in self.flows.iter_mut().enumerate() {
-            for wc in flow.end.poll_send() {
-                let now = self.pair.now();
-                self.pair
-                    .net
-                    .note(now, || format!("flow {index} send {} completes: {:?}", wc.wr_id, wc.status));
-                let posted = flow.posted_sends;
-                let number = usize::try_from(wc.wr_id).ok().filter(|&n| n < posted);
-                let number = number
-                    .ok_or(format!("flow {index}: completion of a send that was never posted: {wc:?}"))?;
-                if flow.sends[number..].iter().any(|send| send.wc.is_some()) {
-                    return Err(format!(
-                        "flow {index}: send {number} completes twice or after a later one: {wc:?}"
-                    ));
-                }
-                if wc.qpn != flow.end.qp.qpn() {
-                    return Err(format!("flow {index}: completion with the wrong qpn: {wc:?}"));
-                }
-                flow.sends[number].wc = Some(wc);
-            }
-            for wc in flow.peer.poll_recv() {
-                let now = self.pair.now();
-                self.pair
-                    .net
-                    .note(now, || format!("flow {index} receive {} completes: {:?}", wc.wr_id, wc.status));
-                let expected = flow.recvs.iter().position(|recv| recv.wc.is_none());
-                if expected != usize::try_from(wc.wr_id).ok() || wc.wr_id >= flow.posted_recvs as u64 {
-                    return Err(format!(
-                        "flow {index}: receive {expected:?} should complete next, but did {wc:?}"
-                    ));
-                }
-                if wc.qpn != flow.peer.qp.qpn() {
-                    return Err(format!("flow {index}: completion with the wrong qpn: {wc:?}"));
-                }
-                flow.recvs[expected.unwrap_or(0)].wc = Some(wc);
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether a connection has failed in this phase: something of it has completed in error.
+    /// Whether a connection has failed in this phase: something of it has completed in error, or cannot complete.
     pub(super) fn conn_has_failed(&self, conn: usize) -> bool {
         let is_error = |wc: &Option<Wc>| wc.is_some_and(|wc| wc.status != WcStatus::Success);
-        self.flows[2 * conn..2 * conn + 2].iter().any(|flow| {
-            flow.sends[flow.judged_sends..].iter().any(|send| is_error(&send.wc))
-                || flow.recvs[flow.judged_recvs..].iter().any(|recv| is_error(&recv.wc))
-        })
+        self.overflowed[conn]
+            || self.flows[2 * conn..2 * conn + 2].iter().any(|flow| {
+                flow.sends[flow.judged_sends..].iter().any(|send| is_error(&send.wc))
+                    || flow.recvs[flow.judged_recvs..].iter().any(|recv| is_error(&recv.wc))
+            })
     }
 
-    fn describe_progress(&self) -> String {
+    pub(super) fn describe_progress(&self) -> String {
         let describe = |flow: &Flow| {
             format!(
                 "{}/{} sends, {}/{} receives posted, {} outstanding, {:?}",
@@ -406,16 +269,6 @@ impl World {
 }
 
 impl Arena {
-    fn new(pair: &mut Pair, side: usize) -> Self {
-        let host = &mut pair.hosts[side];
-        let first = host.memory(ARENA, AccessFlags::LOCAL_WRITE);
-        let buffer = first.buffer.clone();
-        let memories = [0x1000_0000, 0x7fff_0000_0000]
-            .map(|iova| host.register(buffer.clone(), iova, AccessFlags::LOCAL_WRITE));
-        host.shard.dereg_mr(first.keys.lkey).expect("a region that nobody uses");
-        Self { memories, shadow: Shadow::new(ARENA), top: GAP }
-    }
-
     /// A piece of `len` bytes with unused bytes around it.
     pub(super) fn take(&mut self, len: usize, gap: usize) -> Piece {
         let at = self.top + gap;
@@ -424,47 +277,57 @@ impl Arena {
         self.shadow.cover(self.top + GAP);
         Piece { at, len }
     }
-}
 
-impl Target {
-    fn new(pair: &mut Pair, side: usize, number: usize) -> Self {
-        let host = &mut pair.hosts[side];
-        let rights = AccessFlags::LOCAL_WRITE
-            | AccessFlags::REMOTE_WRITE
-            | AccessFlags::REMOTE_READ
-            | AccessFlags::REMOTE_ATOMIC
-            | AccessFlags::MW_BIND;
-        let first = host.memory(TARGET, rights);
-        let iova = 0x20_0000_0000 + 0x1_0000_0000 * number as u64;
-        let memory = host.register(first.buffer.clone(), iova, rights);
-        let read_only = host.register(first.buffer.clone(), iova, AccessFlags::REMOTE_READ);
-        host.shard.dereg_mr(first.keys.lkey).expect("a region that nobody uses");
-        let rkey = host.shard.alloc_mw(host.pd).expect("a window");
-        let mut shadow = Shadow::new(TARGET);
-        shadow.cover(TARGET);
-        let window = Window { rkey, bound: None, mode: WindowMode::Idle };
-        Self { memory, read_only, shadow, window }
+    /// Whether it is so full that only small pieces should be taken.
+    pub(super) fn is_nearly_full(&self) -> bool {
+        self.top > ARENA / 2
     }
-}
 
-impl Flow {
-    fn new(side: usize, ends: &[QpEnd; 2], target: Target) -> Self {
-        Self {
-            side,
-            end: ends[side].clone(),
-            peer: ends[1 - side].clone(),
-            target,
-            sends: Vec::new(),
-            recvs: Vec::new(),
-            posted_sends: 0,
-            posted_recvs: 0,
-            judged_sends: 0,
-            judged_recvs: 0,
+    /// Puts bytes into pieces.
+    pub(super) fn fill(&mut self, pieces: &[Piece], mut bytes: &[u8]) {
+        for piece in pieces {
+            let (now, rest) = bytes.split_at(piece.len.min(bytes.len()));
+            self.buffer.write(piece.at as u64, now).expect("memory of our own");
+            self.shadow.put(piece.at, now);
+            bytes = rest;
         }
     }
 }
 
+impl Flow {
+    /// The number of this phase's deliberate mistake.
+    pub(super) fn mistaken(&self) -> Option<usize> {
+        (self.judged_sends..self.sends.len()).find(|&number| self.sends[number].mistake.is_some())
+    }
+
+    /// Whether its last message has no receive, on purpose.
+    pub(super) fn lacks_receive(&self) -> bool {
+        self.sends.last().is_some_and(|send| send.mistake == Some(Mistake::NoReceive))
+    }
+
+    /// Whether it has stopped sending.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.end.qp.state() == QpState::Sqd
+    }
+}
+
 impl Send {
+    pub(super) fn bare(id: RequestId, op: SendOp, flags: SendFlags) -> Self {
+        Self {
+            id,
+            op,
+            flags,
+            sgl: Vec::new(),
+            payload: Vec::new(),
+            landing: Vec::new(),
+            len: 0,
+            at: 0,
+            recv: None,
+            mistake: None,
+            wc: None,
+        }
+    }
+
     /// What its deliberate mistake makes of it.
     pub(super) fn status(&self) -> Option<WcStatus> {
         self.mistake.map(Mistake::status)
@@ -476,15 +339,14 @@ impl Send {
     }
 }
 
-/// Local memory of a host.
-const ARENA: usize = 32 << 20;
+/// Local memory of a host: less than a huge page, whose zeros would take longer than most programs.
+pub(super) const ARENA: usize = (2 << 20) - 4096;
 /// Unused bytes at both ends of what is used.
 pub(super) const GAP: usize = 64;
-/// Bytes of a target that READs and WRITEs use.
-pub(super) const DATA: usize = 192 << 10;
-/// Cells of 8 bytes behind them, for atomics.
+/// Cells of 8 bytes behind a target's data, for atomics.
 pub(super) const CELLS: usize = 8;
-/// A target: data, cells, and bytes that nobody uses.
-pub(super) const TARGET: usize = DATA + (4 << 10);
-/// Turns of a phase at most.
-const MAX_TURNS: usize = 400_000;
+/// Bytes of a target behind its data: cells, and bytes that nobody uses.
+pub(super) const BEHIND: usize = 4 << 10;
+/// Where the domains' regions of the targets begin, and those of the arenas.
+pub(super) const WIDE: u64 = 0x40_0000_0000;
+pub(super) const LOCAL: [u64; 2] = [0x1000_0000, 0x7fff_0000_0000];
