@@ -37,7 +37,7 @@ pub fn run(args: &BenchArgs, out: &mut impl Write) -> Result<(), Failure> {
     let (pair, a) = Side::open_first(args.addresses, AccessFlags::LOCAL_WRITE)?;
     let mut b = SecondProcess::start(&pair, cpus.map(|[_, b]| b), &watchdog)?;
     b.ask::<Opened>(&Request::Open)?;
-    let mut rig = prepare(&a, pair.a, &mut b)?;
+    let mut rig = prepare(&a, crate::measure::Setup::default(), pair.a, &mut b)?;
     if cpus.is_none() {
         writeln!(out, "one CPU for both processes: spinning measures the scheduler")?;
     }
@@ -88,7 +88,7 @@ fn all_rounds(
         eprint!("\rround {} of {}", round + 1, args.rounds);
         for (index, kind) in kinds.iter().enumerate() {
             watchdog.step(&format!("{kind:?}, round {}", round + 1), step_timeout);
-            let order = Order { kind: *kind, slice_ns, seed: seed(round, index, start) };
+            let order = Order::new(*kind, slice_ns, seed(round, index, start));
             let sample = measure(rig, b, order, round)
                 .map_err(|failure| Failure::new(format!("{kind:?}: {failure}")))?;
             samples.0.push(sample);
