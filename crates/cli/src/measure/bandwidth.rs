@@ -23,7 +23,7 @@ pub(super) enum Learn {
 pub(super) fn write(rig: &Rig, slice_ns: u64, len: usize, learn: Learn) -> Result<Outcome, Failure> {
     let target = rig.remote.slice(LARGE as u64, len as u64);
     stream(rig, slice_ns, len, learn, |qp, memory, _, is_signaled| {
-        qp.post_write(0, memory, target, flags(is_signaled))
+        qp.post_write(ID, memory, target, flags(is_signaled))
     })
 }
 
@@ -31,7 +31,7 @@ pub(super) fn write(rig: &Rig, slice_ns: u64, len: usize, learn: Learn) -> Resul
 pub(super) fn read(rig: &Rig, slice_ns: u64, len: usize) -> Result<Outcome, Failure> {
     let source = rig.remote.slice(LARGE as u64, len as u64);
     stream(rig, slice_ns, len, Learn::Sleeping, |qp, memory, _, is_signaled| {
-        qp.post_read(0, memory, source, flags(is_signaled))
+        qp.post_read(ID, memory, source, flags(is_signaled))
     })
 }
 
@@ -39,9 +39,9 @@ pub(super) fn read(rig: &Rig, slice_ns: u64, len: usize) -> Result<Outcome, Fail
 pub(super) fn send(rig: &Rig, slice_ns: u64, len: usize) -> Result<Outcome, Failure> {
     stream(rig, slice_ns, len, Learn::Sleeping, |qp, memory, is_last, is_signaled| {
         if is_last {
-            qp.post_send_with_imm(0, memory, 1, flags(is_signaled))
+            qp.post_send_with_imm(ID, memory, 1, flags(is_signaled))
         } else {
-            qp.post_send(0, memory, flags(is_signaled))
+            qp.post_send(ID, memory, flags(is_signaled))
         }
     })
 }
@@ -102,7 +102,7 @@ fn stream(
     Ok(Outcome { half_trip_us: None, bytes: messages * len as u64, messages, ns })
 }
 
-/// Takes completions: one at least.
+/// Takes completions, one at least; how many are of the stream.
 fn completions(cq: &Cq, learn: Learn) -> Result<usize, Failure> {
     let mut wcs = [NO_WC; DEPTH];
     let mut patience = Patience::default();
@@ -118,9 +118,12 @@ fn completions(cq: &Cq, learn: Learn) -> Result<usize, Failure> {
         }
     };
     wcs[..count].iter().try_for_each(check_wc)?;
-    Ok(count)
+    // What a measurement before has left to be acknowledged may complete only now.
+    Ok(wcs[..count].iter().filter(|wc| wc.wr_id == ID).count())
 }
 
+/// What a stream's operations are called; those of other measurements are 0.
+const ID: u64 = 1;
 /// Groups under way; as many messages fit a peer that has posted [`LARGE_RECVS`](super::rig::LARGE_RECVS) receives.
 const DEPTH: usize = 16;
 /// Bytes of a group of small operations, at most, and their number.

@@ -201,6 +201,33 @@ impl<'a> Follower<'a> {
 }
 
 impl Kind {
+    /// Whether plain sockets do it.
+    pub fn is_plain(self) -> bool {
+        match self {
+            Self::TcpSpinLatency
+            | Self::TcpBlockingLatency
+            | Self::TcpBandwidth
+            | Self::TcpRate
+            | Self::TcpBatchRate
+            | Self::UdpSpinLatency
+            | Self::UdpUnconnectedLatency
+            | Self::UdpBlockingLatency
+            | Self::UdpRate
+            | Self::UdpBandwidth
+            | Self::UdpNoIcrcBandwidth => true,
+            Self::SendLatency
+            | Self::WriteLatency
+            | Self::EventLatency
+            | Self::MessageLatency
+            | Self::WriteBandwidth
+            | Self::WritePolledBandwidth
+            | Self::ReadBandwidth
+            | Self::SendBandwidth
+            | Self::WriteRate
+            | Self::WriteBatchRate => false,
+        }
+    }
+
     /// Bytes of a message where nothing is said of them.
     fn usual_len(self) -> usize {
         match self {

@@ -166,8 +166,7 @@ fn lane(
     let qp = side.pd.create_qp(&cq, &cq).max_send_wr(512).max_recv_wr(128).build()?;
     post_recvs(&qp)?;
     let peer = exchange(stream, &qp.endpoint())?;
-    let qp = qp.to_rtr(&peer, rtr).map_err(userdma::Error::from)?;
-    let qp = qp.to_rts(&RtsAttr::default()).map_err(userdma::Error::from)?;
+    let qp = qp.connect_with(&peer, rtr, &RtsAttr::default())?;
     // Neither side may send before the other one receives.
     exchange_ready(stream)?;
     Ok(Lane { qp, cq })

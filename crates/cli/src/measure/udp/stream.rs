@@ -83,7 +83,9 @@ pub(in crate::measure) fn lead_stream(
     }
     let acked = end(plan.way)?;
     let ns = u64::try_from(clock::now().since(start).as_nanos()).unwrap_or(u64::MAX);
-    Ok(Outcome { half_trip_us: None, bytes: acked * plan.payload as u64, messages: acked, ns })
+    // Padding is not counted.
+    let bytes = acked * plan.payload.min(len) as u64;
+    Ok(Outcome { half_trip_us: None, bytes, messages: acked, ns })
 }
 
 /// Receives, checks, copies and acknowledges until the other side has enough.
