@@ -51,6 +51,9 @@ fn machine(report: &Report) -> String {
     }
     let mut out = String::from("| | |\n|---|---|\n");
     rows.iter().for_each(|(name, value)| put(&mut out, format_args!("| {name} | {value} |")));
+    if Spread::of(facts.others.clone()).is_some_and(|others| others.median > QUIET) {
+        out += BUSY;
+    }
     out
 }
 
@@ -140,6 +143,14 @@ quotient of the medians: machines drift by the minute, neighbours less. Take rat
 
 ";
 
+/// The share of CPU time that others may use while figures are taken.
+const QUIET: f64 = 0.1;
+const BUSY: &str = "
+**The machine was busy with other things while this was measured.** Both sides of a ratio suffered, but not alike: what waits for
+the scheduler (sleeping, streams, two processes at a time) is slower than it is, means are worse than medians, and verdicts are
+to be confirmed on a quiet machine.
+";
+
 const GOALS: &str = "\
 Of times and CPU time less is better, of rates and bandwidths more. *Must be* is what the project asks of itself, *at best* what
 the machine makes look possible.
@@ -169,8 +180,19 @@ connecting of queue pairs (each to itself) and the first touch of memory.
 
 #[cfg(test)]
 mod tests {
+    use super::super::svg;
     use super::super::tests::sample;
     use super::*;
+
+    #[test]
+    fn the_page_in_the_repository_is_made_from_the_run_in_the_repository() {
+        let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+        let report = super::super::read(&docs.join("benchmarks/run.json")).unwrap();
+        assert!(page(&report) == std::fs::read_to_string(docs.join("benchmarks.md")).unwrap());
+        for (name, text) in [("latency", svg::latency(&report)), ("bandwidth", svg::bandwidth(&report))] {
+            assert!(text == std::fs::read_to_string(docs.join(format!("benchmarks/{name}.svg"))).unwrap());
+        }
+    }
 
     #[test]
     fn a_page_tells_goal_ratio_tool_and_what_is_absent() {

@@ -48,6 +48,8 @@ impl Session {
         let mut order = Order { rig, ..Order::new(kind, slice_ns, seed(0, 0, clock::now())) };
         order.len = len.unwrap_or(order.len);
         let sample = measure(&mut self.rigs[rig].1, &mut self.b, order, 0)?;
+        // Other programs come between; they have times of their own.
+        self.watchdog.step("rest", REST);
         let outcome = sample.outcome;
         let is_latency = outcome.half_trip_us.is_some();
         Ok(Figures {
@@ -69,5 +71,7 @@ impl Session {
     }
 }
 
+/// What may lie between two steps: all other programs, each at its longest, many times over.
+const REST: Duration = Duration::from_secs(3600);
 /// What a step may take besides its slice.
 const STEP: Duration = Duration::from_secs(15);
