@@ -21,7 +21,8 @@ pub(super) fn page(report: &Report) -> String {
         out += PICTURES;
     }
     out += "\n## What was measured\n\n| name | what | program | memory | rounds |\n|---|---|---|---|---|\n";
-    report.series.iter().filter(|one| one.len.is_none()).for_each(|one| out += &series(one));
+    let is_told = |one: &&Measured| one.len.is_none() || one.failure.is_some();
+    report.series.iter().filter(is_told).for_each(|one| out += &series(one));
     if let Some(found) = &report.objects {
         out += &objects(found);
     }
