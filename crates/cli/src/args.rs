@@ -29,11 +29,17 @@ pub enum Command {
     Devices(DevicesArgs),
     /// Decode a capture file (pcap or pcapng) with RoCE v2 packets
     Capture(CaptureArgs),
-    /// Measure against raw sockets of the same run
+    /// Measure beside raw sockets and other programs
     Bench(BenchArgs),
     /// The demo's second process; started by the demo.
     #[command(hide = true)]
     DemoPeer(PeerArgs),
+    /// Another program beside the benchmark; started by it.
+    #[command(hide = true)]
+    BenchChild(ChildArgs),
+    /// The process that measures what objects cost; started by the benchmark.
+    #[command(hide = true)]
+    BenchObjects,
 }
 
 /// Show RDMA at work between two processes of this machine, step by step, and measure it.
@@ -115,40 +121,62 @@ pub struct CaptureArgs {
     pub port: u16,
 }
 
-/// Measure against raw sockets of the same run.
+/// Measure beside raw sockets and other programs, in the same run.
 ///
 /// Two processes, each on a CPU of its own, measure in turns what this library does and what plain sockets do that carry the
-/// same bytes. Machines drift; the ratio of neighbouring measurements is what counts.
+/// same bytes; iperf3, qperf, ucx_perftest and fi_pingpong are run beside them where they are installed. Machines drift; the
+/// ratio of neighbouring measurements is what counts.
+///
+/// It ends with status 1 if something could not be measured.
 #[derive(Args, Clone, Debug)]
 pub struct BenchArgs {
-    /// What to measure
-    #[arg(value_name = "WHAT", value_enum, default_value = "core")]
-    pub what: BenchKind,
-    /// Rounds; each measures everything once
-    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub rounds: u32,
-    /// Milliseconds that one measurement takes
-    #[arg(long, value_name = "MS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=60_000))]
-    pub slice: u64,
-    /// Only comparisons whose name contains this, as `8 bytes`
+    /// Rounds; each measures everything once [default: 7]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: Option<u32>,
+    /// Milliseconds that one measurement takes [default: 300]
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    pub slice: Option<u64>,
+    /// Two rounds of 20 ms: to see that everything works
+    #[arg(long)]
+    pub quick: bool,
+    /// Only comparisons of this goal, as `U3`, or whose name contains this, as `8 bytes`; `curves`; `objects`
     #[arg(long, value_name = "TEXT")]
     pub only: Option<String>,
+    /// Show what is compared, and measure nothing
+    #[arg(long)]
+    pub list: bool,
     /// End with status 1 unless the ratios are what they must be
     #[arg(long)]
     pub check: bool,
-    /// Print the result as JSON
-    #[arg(long)]
-    pub json: bool,
+    /// Write all values of all rounds, and what machine it was, to this file; `-` is standard output
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write pictures of latency and bandwidth over message size into this folder
+    #[arg(long, value_name = "DIR")]
+    pub svg: Option<PathBuf>,
+    /// Write a page for people to this file; `-` is standard output
+    #[arg(long, value_name = "FILE")]
+    pub markdown: Option<PathBuf>,
+    /// Measure nothing, read what `--json` has written
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["rounds", "slice", "quick", "addresses"])]
+    pub from: Option<PathBuf>,
     /// The two addresses of this machine to use, as `127.0.0.2,127.0.0.3`
     #[arg(long, value_name = "A,B", value_parser = two_addresses)]
     pub addresses: Option<[IpAddr; 2]>,
 }
 
-/// What `bench` measures.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
-pub enum BenchKind {
-    /// Latency of 8 bytes beside raw UDP, and goodput of 1 MiB WRITEs beside raw UDP with the same work
-    Core,
+/// How another program is started beside us.
+#[derive(Args, Clone, Debug)]
+pub struct ChildArgs {
+    /// The process with which it is to end
+    #[arg(long)]
+    pub parent: u32,
+    /// The CPU to stay on
+    #[arg(long)]
+    pub cpu: Option<usize>,
+    /// The program and its arguments
+    #[arg(last = true, required = true)]
+    pub command: Vec<std::ffi::OsString>,
 }
 
 /// How the demo's second process is started.

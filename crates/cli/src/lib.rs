@@ -51,6 +51,8 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Demo(args) => demo::run(&args),
         Command::Bench(args) => buffered(|out| bench::run(&args, out)),
         Command::DemoPeer(args) => pair::peer::run(&args),
+        Command::BenchChild(args) => bench::tools::run_child(&args),
+        Command::BenchObjects => buffered(bench::objects::run),
     }
 }
 

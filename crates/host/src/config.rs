@@ -20,4 +20,6 @@ pub struct HostConfig {
     pub seed: Option<u64>,
     /// Bytes that may be under way to one destination, if not the usual.
     pub max_window: Option<u32>,
+    /// Bytes asked for packets that wait to be received at each address, if not the usual.
+    pub recv_buffer: Option<usize>,
 }

@@ -44,7 +44,11 @@ impl Host {
         fork::watch();
         userdma_mem::install_fault_handler().map_err(system("fault handler"))?;
         let usual = UdpConfig::default();
-        let udp = UdpConfig { port: config.private_port.unwrap_or(usual.port), ..usual };
+        let udp = UdpConfig {
+            port: config.private_port.unwrap_or(usual.port),
+            recv_buffer: config.recv_buffer.unwrap_or(usual.recv_buffer),
+            ..usual
+        };
         let claimed = Embedded::claim(&ClaimConfig { addresses: config.addresses.clone(), udp })?;
         let mut links = claimed.links;
         links.iter_mut().for_each(|link| link.set_faults(Some(&config.faults)));
@@ -384,3 +388,6 @@ fn random() -> u64 {
 fn system(what: &'static str) -> impl Fn(std::io::Error) -> OpenError {
     move |source| OpenError::System { what, source }
 }
+
+#[cfg(test)]
+mod tests;

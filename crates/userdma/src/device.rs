@@ -52,6 +52,7 @@ pub struct DeviceBuilder {
     faults: Option<String>,
     seed: Option<u64>,
     max_window: Option<u32>,
+    recv_buffer: Option<usize>,
 }
 
 impl Device {
@@ -240,6 +241,14 @@ impl DeviceBuilder {
         self
     }
 
+    /// Bytes asked of the kernel for packets that wait to be received at each address: 4 MiB if nothing is said. An
+    /// unprivileged process gets `net.core.rmem_max` at most.
+    #[must_use]
+    pub fn recv_buffer(mut self, bytes: usize) -> Self {
+        self.recv_buffer = Some(bytes);
+        self
+    }
+
     /// Opens it.
     ///
     /// # Errors
@@ -258,6 +267,7 @@ impl DeviceBuilder {
             capture: self.capture,
             seed: self.seed,
             max_window: self.max_window,
+            recv_buffer: self.recv_buffer,
         };
         Ok(Device { host: Host::open(&config)? })
     }

@@ -1,337 +1,247 @@
-//! `userdma bench`: this library beside plain sockets that do the same, in the same run.
+//! `userdma bench`: this library beside plain sockets and other programs, in the same run.
 //!
 //! What counts is a ratio of neighbours: each round measures both, and the median over the rounds of the rounds' ratios is
 //! judged.
 
+mod cache_line;
+mod facts;
+mod goals;
+mod markdown;
+mod memcpy;
+pub(crate) mod objects;
+mod report;
+mod run;
+mod series;
+mod session;
+mod spread;
+mod svg;
+mod text;
+pub(crate) mod tools;
+
+use std::fs;
 use std::io::Write;
-use std::time::Duration;
+use std::path::Path;
 
-use serde_json::{Value, json};
-use userdma::AccessFlags;
-use userdma_link::clock;
-
-use crate::args::{BenchArgs, BenchKind};
+use crate::args::BenchArgs;
 use crate::failure::Failure;
-use crate::measure::rounds::{Sample, Samples, measure, median, prepare, seed};
-use crate::measure::{Kind, Order, Rig};
 use crate::pair::cpu;
-use crate::pair::process::SecondProcess;
-use crate::pair::protocol::{Opened, Request};
-use crate::pair::side::Side;
-use crate::pair::watchdog::Watchdog;
 
-/// Measures, prints, and judges if asked to.
+use facts::Facts;
+use goals::{GOALS, Goal, Metric};
+use report::{Comparison, Report};
+use series::{Curve, Series};
+use spread::Spread;
+
+/// Measures (or reads what was measured), prints, and judges if asked to.
 ///
 /// # Errors
-/// A measurement failed; with `--check`, a ratio is not what it must be.
+/// A file cannot be written; something could not be measured; with `--check`, a ratio is not what it must be.
 pub fn run(args: &BenchArgs, out: &mut impl Write) -> Result<(), Failure> {
-    let BenchKind::Core = args.what;
-    let chosen = chosen(args.only.as_deref())?;
-    let slice = Duration::from_millis(args.slice);
-    let step_timeout = 10 * slice + Duration::from_secs(10);
-    let watchdog = Watchdog::start("start", step_timeout);
-    let cpus = cpu::two();
-    if let Some([a, _]) = cpus {
-        cpu::pin(a);
+    let selection = Selection::new(args.only.as_deref())?;
+    if args.list {
+        return selection.list(out);
     }
-    let (pair, a) = Side::open_first(args.addresses, AccessFlags::LOCAL_WRITE)?;
-    let mut b = SecondProcess::start(&pair, cpus.map(|[_, b]| b), &watchdog)?;
-    b.ask::<Opened>(&Request::Open)?;
-    let mut rig = prepare(&a, pair.a, &mut b)?;
-    if cpus.is_none() {
-        writeln!(out, "one CPU for both processes: spinning measures the scheduler")?;
-    }
-    let samples = all_rounds(args, &kinds(&chosen), &mut rig, &mut b, &watchdog, step_timeout)?;
-    let results: Vec<_> = chosen.iter().map(|comparison| comparison.judge(&samples)).collect();
-    if args.json {
-        writeln!(out, "{:#}", json!(results.iter().map(Judged::json).collect::<Vec<_>>()))?;
-    } else {
-        results.iter().try_for_each(|judged| writeln!(out, "{}", judged.text(args.check)))?;
-    }
+    let report = match &args.from {
+        Some(path) => read(path)?,
+        None => selection.measure(args),
+    };
+    write_all(args, &report, out)?;
     let failed: Vec<_> =
-        results.iter().filter(|judged| !judged.is_good()).map(|judged| judged.of.name).collect();
-    if args.check && !failed.is_empty() {
-        return Err(Failure::new(format!("not as it must be: {}", failed.join("; "))));
+        report.series.iter().filter(|one| one.failure.is_some()).map(|one| &*one.id).collect();
+    if !failed.is_empty() {
+        return Err(Failure::new(format!("could not be measured: {}", failed.join(", "))));
+    }
+    if report.objects.is_none() && selection.has_objects && args.from.is_none() {
+        return Err(Failure::new("could not be measured: objects"));
+    }
+    let missed: Vec<_> =
+        report.comparisons.iter().filter(|one| one.is_met() == Some(false)).map(|one| &*one.name).collect();
+    if args.check && !missed.is_empty() {
+        return Err(Failure::new(format!("not as it must be: {}", missed.join("; "))));
     }
     Ok(())
 }
 
-/// The comparisons whose names contain `only`.
-fn chosen(only: Option<&str>) -> Result<Vec<&'static Comparison>, Failure> {
-    let is_wanted = |comparison: &&Comparison| only.is_none_or(|text| comparison.name.contains(text));
-    let chosen: Vec<_> = COMPARISONS.iter().filter(is_wanted).collect();
-    if chosen.is_empty() {
-        let names: Vec<_> = COMPARISONS.iter().map(|comparison| comparison.name).collect();
-        return Err(Failure::new(format!("--only fits none of:\n    {}", names.join("\n    "))));
-    }
-    Ok(chosen)
+/// What is to be measured.
+struct Selection {
+    goals: Vec<&'static Goal>,
+    has_curves: bool,
+    has_objects: bool,
 }
 
-/// What has to be measured for them, neighbours side by side.
-fn kinds(chosen: &[&Comparison]) -> Vec<Kind> {
-    let is_needed = |kind: &Kind| chosen.iter().any(|c| [c.ours, c.reference].contains(kind));
-    KINDS.into_iter().filter(is_needed).collect()
-}
-
-fn all_rounds(
-    args: &BenchArgs,
-    kinds: &[Kind],
-    rig: &mut Rig,
-    b: &mut SecondProcess,
-    watchdog: &Watchdog,
-    step_timeout: Duration,
-) -> Result<Samples, Failure> {
-    let slice_ns = args.slice * 1_000_000;
-    let start = clock::now();
-    let mut samples = Samples::default();
-    for round in 0..args.rounds {
-        eprint!("\rround {} of {}", round + 1, args.rounds);
-        for (index, kind) in kinds.iter().enumerate() {
-            watchdog.step(&format!("{kind:?}, round {}", round + 1), step_timeout);
-            let order = Order { kind: *kind, slice_ns, seed: seed(round, index, start) };
-            let sample = measure(rig, b, order, round)
-                .map_err(|failure| Failure::new(format!("{kind:?}: {failure}")))?;
-            samples.0.push(sample);
-        }
-    }
-    eprintln!("\r\x1b[K");
-    Ok(samples)
-}
-
-/// Something of ours beside something plain.
-struct Comparison {
-    name: &'static str,
-    unit: &'static str,
-    figure: fn(&Sample) -> f64,
-    ours: Kind,
-    reference: Kind,
-    reference_name: &'static str,
-    bound: Bound,
-}
-
-/// What a ratio must be.
-#[derive(Clone, Copy)]
-enum Bound {
-    AtMost(f64),
-    AtLeast(f64),
-    /// Only shown.
-    None,
-}
-
-struct Judged<'a> {
-    of: &'a Comparison,
-    ours: Spread,
-    reference: Spread,
-    ratio: Spread,
-}
-
-/// The median of rounds, and the extremes.
-#[derive(Clone, Copy)]
-struct Spread {
-    min: f64,
-    median: f64,
-    max: f64,
-}
-
-impl Comparison {
-    fn judge(&self, samples: &Samples) -> Judged<'_> {
-        let ours = samples.values(self.ours, self.figure);
-        let reference = samples.values(self.reference, self.figure);
-        let ratios = ours.iter().zip(&reference).map(|(ours, reference)| ours / reference).collect();
-        Judged {
-            of: self,
-            ours: Spread::of(ours),
-            reference: Spread::of(reference),
-            ratio: Spread::of(ratios),
-        }
-    }
-}
-
-impl Spread {
-    fn of(mut values: Vec<f64>) -> Self {
-        let median = median(&mut values);
-        let at = |index: Option<&f64>| index.copied().unwrap_or(f64::NAN);
-        Self { min: at(values.first()), median, max: at(values.last()) }
-    }
-
-    fn json(self) -> Value {
-        json!({ "min": self.min, "median": self.median, "max": self.max })
-    }
-}
-
-impl Judged<'_> {
-    fn is_good(&self) -> bool {
-        match self.of.bound {
-            Bound::AtMost(bound) => self.ratio.median <= bound,
-            Bound::AtLeast(bound) => self.ratio.median >= bound,
-            Bound::None => true,
-        }
-    }
-
-    fn text(&self, is_checked: bool) -> String {
-        let line = |name: &str, spread: Spread, unit: &str| {
-            let Spread { min, median, max } = spread;
-            format!("\n    {name:<44} {median:>7.3} {unit:<5} [{min:.3} … {max:.3}]")
+impl Selection {
+    /// Everything, or that whose goal is `only` or whose name contains it.
+    fn new(only: Option<&str>) -> Result<Self, Failure> {
+        let Some(only) = only else {
+            return Ok(Self { goals: GOALS.iter().collect(), has_curves: true, has_objects: true });
         };
-        let mut out = self.of.name.to_owned();
-        out += &line("userdma", self.ours, self.of.unit);
-        out += &line(self.of.reference_name, self.reference, self.of.unit);
-        out += &line("ratio", self.ratio, "×");
-        let verdict = match (self.is_good(), is_checked) {
-            (true, true) => "  PASS",
-            (false, true) => "  FAIL",
-            (true | false, false) => "",
+        let is_wanted = |goal: &&Goal| goal.id.eq_ignore_ascii_case(only) || goal.name.contains(only);
+        let selection = Self {
+            goals: GOALS.iter().filter(is_wanted).collect(),
+            has_curves: only == CURVES,
+            has_objects: only == OBJECTS,
         };
-        match self.of.bound {
-            Bound::AtMost(bound) => out += &format!("  must be ≤ {bound}{verdict}"),
-            Bound::AtLeast(bound) => out += &format!("  must be ≥ {bound}{verdict}"),
-            Bound::None => {}
+        if selection.goals.is_empty() && !selection.has_curves && !selection.has_objects {
+            return Err(Failure::new(format!(
+                "--only {only} fits nothing that `userdma bench --list` shows"
+            )));
         }
-        out.push('\n');
-        out
+        Ok(selection)
     }
 
-    fn json(&self) -> Value {
-        let bound = match self.of.bound {
-            Bound::AtMost(bound) => json!({ "at_most": bound }),
-            Bound::AtLeast(bound) => json!({ "at_least": bound }),
-            Bound::None => Value::Null,
+    fn list(&self, out: &mut impl Write) -> Result<(), Failure> {
+        for Goal { id, name, must, stretch, .. } in &self.goals {
+            let bound = |word, bound: &Option<_>| {
+                bound.map_or(String::new(), |b: goals::Bound| format!("  {word} {b}"))
+            };
+            writeln!(out, "{id:<4} {name:<64}{}{}", bound("must be", must), bound("at best", stretch))?;
+        }
+        if self.has_curves {
+            writeln!(out, "     {CURVES:<64}  latency and bandwidth over message size")?;
+        }
+        if self.has_objects {
+            writeln!(out, "     {OBJECTS:<64}  memory and time that objects cost")?;
+        }
+        Ok(())
+    }
+
+    /// What has to be measured for it, neighbours side by side.
+    fn series(&self) -> Vec<Series> {
+        let is_needed = |series: &Series| {
+            self.goals.iter().any(|goal| [goal.ours, goal.reference].contains(&series.id.as_str()))
         };
-        json!({
-            "name": self.of.name, "unit": self.of.unit, "reference": self.of.reference_name, "bound": bound,
-            "userdma": self.ours.json(), "plain": self.reference.json(), "ratio": self.ratio.json(),
-            "good": self.is_good(),
-        })
+        let mut list: Vec<_> = series::all().into_iter().filter(is_needed).collect();
+        if self.has_curves {
+            list.extend(series::curves());
+        }
+        list
+    }
+
+    fn measure(&self, args: &BenchArgs) -> Report {
+        let objects = self
+            .has_objects
+            .then(objects::measure)
+            .and_then(|found| found.inspect_err(|failure| eprintln!("FAILED objects: {failure}")).ok());
+        let cpus = cpu::two();
+        let is_pinned = cpus.is_some_and(|[first, _]| cpu::pin(first));
+        let mut facts = Facts::look(cpus.map_or(1, |_| cpu_count()), cpus.filter(|_| is_pinned));
+        let (rounds, slice_ms) = if args.quick { (2, 20) } else { (7, 300) };
+        let plan = run::Plan {
+            rounds: args.rounds.unwrap_or(rounds),
+            slice_ms: args.slice.unwrap_or(slice_ms),
+            addresses: args.addresses,
+            cpus,
+        };
+        let series = run::all(&plan, &self.series(), &mut facts);
+        let comparisons = self.goals.iter().map(|goal| Comparison::new(goal, &series)).collect();
+        let (rounds, slice_ms) = (plan.rounds, plan.slice_ms);
+        Report { format: Report::FORMAT, facts, rounds, slice_ms, series, comparisons, objects }
     }
 }
 
-fn half_trip(sample: &Sample) -> f64 {
-    sample.outcome.half_trip_us.unwrap_or(f64::NAN)
+/// All CPUs of the machine that are online; after pinning only one is allowed.
+fn cpu_count() -> usize {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    text.lines().filter(|line| line.starts_with("processor")).count().max(2)
 }
 
-fn bandwidth(sample: &Sample) -> f64 {
-    sample.outcome.gb_per_s()
+/// A curve's points: bytes, and what was measured.
+fn points(report: &Report, curve: &Curve, metric: Metric) -> Vec<(usize, Spread)> {
+    let prefix = format!("{}/", curve.id);
+    let of_curve = report.series.iter().filter(|measured| measured.id.starts_with(&prefix));
+    of_curve.filter_map(|measured| Some((measured.len?, measured.spread(metric)?))).collect()
 }
 
-/// Neighbours in time are what is compared.
-const KINDS: [Kind; 8] = [
-    Kind::SendLatency,
-    Kind::UdpSpinLatency,
-    Kind::WriteLatency,
-    Kind::WriteBandwidth,
-    Kind::UdpBandwidth,
-    Kind::ReadBandwidth,
-    Kind::TcpBandwidth,
-    Kind::SendBandwidth,
-];
+fn read(path: &Path) -> Result<Report, Failure> {
+    let problem = |why: String| Failure::new(format!("{}: {why}", path.display()));
+    let text = fs::read_to_string(path).map_err(|error| problem(error.to_string()))?;
+    let report: Report = serde_json::from_str(&text).map_err(|error| problem(error.to_string()))?;
+    if report.format != Report::FORMAT {
+        return Err(problem(format!("format {} is not known", report.format)));
+    }
+    Ok(report)
+}
 
-const UDP: &str = "plain connected UDP, spinning";
-const STREAM: &str = "plain UDP: GSO, GRO, ICRC, one copy";
-const TCP: &str = "kernel TCP, 128 KiB a call";
+/// Writes what was asked for; for people, unless something else goes to standard output.
+fn write_all(args: &BenchArgs, report: &Report, out: &mut impl Write) -> Result<(), Failure> {
+    let mut is_taken = false;
+    let mut write = |path: &Path, text: &str, out: &mut dyn Write| {
+        if path == Path::new("-") {
+            is_taken = true;
+            return Ok(out.write_all(text.as_bytes())?);
+        }
+        fs::write(path, text).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
+    };
+    if let Some(path) = &args.json {
+        let text = serde_json::to_string_pretty(report).map_err(|error| Failure::new(error.to_string()))?;
+        write(path, &(text + "\n"), out)?;
+    }
+    if let Some(dir) = &args.svg {
+        fs::create_dir_all(dir)?;
+        write(&dir.join("latency.svg"), &svg::latency(report), out)?;
+        write(&dir.join("bandwidth.svg"), &svg::bandwidth(report), out)?;
+    }
+    if let Some(path) = &args.markdown {
+        write(path, &markdown::page(report), out)?;
+    }
+    if !is_taken {
+        out.write_all(text::of(report).as_bytes())?;
+    }
+    Ok(())
+}
 
-static COMPARISONS: [Comparison; 8] = [
-    Comparison {
-        name: "SEND/RECV of 8 bytes, half round trip, polling",
-        unit: "µs",
-        figure: half_trip,
-        ours: Kind::SendLatency,
-        reference: Kind::UdpSpinLatency,
-        reference_name: UDP,
-        bound: Bound::AtMost(1.5),
-    },
-    Comparison {
-        name: "WRITE of 8 bytes, half round trip, memory polled",
-        unit: "µs",
-        figure: half_trip,
-        ours: Kind::WriteLatency,
-        reference: Kind::UdpSpinLatency,
-        reference_name: UDP,
-        bound: Bound::AtMost(1.5),
-    },
-    Comparison {
-        name: "WRITE of 1 MiB, goodput at path MTU 4096",
-        unit: "GB/s",
-        figure: bandwidth,
-        ours: Kind::WriteBandwidth,
-        reference: Kind::UdpBandwidth,
-        reference_name: STREAM,
-        bound: Bound::AtLeast(0.8),
-    },
-    Comparison {
-        name: "READ of 1 MiB, goodput",
-        unit: "GB/s",
-        figure: bandwidth,
-        ours: Kind::ReadBandwidth,
-        reference: Kind::UdpBandwidth,
-        reference_name: STREAM,
-        bound: Bound::None,
-    },
-    Comparison {
-        name: "SEND of 1 MiB, goodput",
-        unit: "GB/s",
-        figure: bandwidth,
-        ours: Kind::SendBandwidth,
-        reference: Kind::UdpBandwidth,
-        reference_name: STREAM,
-        bound: Bound::None,
-    },
-    Comparison {
-        name: "WRITE of 1 MiB beside TCP",
-        unit: "GB/s",
-        figure: bandwidth,
-        ours: Kind::WriteBandwidth,
-        reference: Kind::TcpBandwidth,
-        reference_name: TCP,
-        bound: Bound::None,
-    },
-    Comparison {
-        name: "CPU time for WRITEs of 1 MiB, both sides",
-        unit: "s/GB",
-        figure: Sample::cpu_s_per_gb,
-        ours: Kind::WriteBandwidth,
-        reference: Kind::UdpBandwidth,
-        reference_name: STREAM,
-        bound: Bound::None,
-    },
-    Comparison {
-        name: "CPU time for WRITEs of 1 MiB beside TCP, both sides",
-        unit: "s/GB",
-        figure: Sample::cpu_s_per_gb,
-        ours: Kind::WriteBandwidth,
-        reference: Kind::TcpBandwidth,
-        reference_name: TCP,
-        bound: Bound::None,
-    },
-];
+const CURVES: &str = "curves";
+const OBJECTS: &str = "objects";
 
 #[cfg(test)]
 mod tests {
+    use super::series::{BANDWIDTH, LATENCY};
     use super::*;
-    use crate::measure::Outcome;
 
-    fn sample(kind: Kind, round: u32, half_trip_us: f64) -> Sample {
-        let outcome = Outcome { half_trip_us: Some(half_trip_us), ..Outcome::default() };
-        Sample { kind, round, outcome, cpu_ns: 0 }
+    #[test]
+    fn a_goal_is_chosen_by_its_id_or_by_words() {
+        let names = |only| Selection::new(Some(only)).map(|s| s.goals.len()).unwrap_or(0);
+        assert_eq!((names("u9"), names("nothing")), (1, 0));
+        assert!(names("SEND of 8 bytes") > 3 && Selection::new(Some("objects")).is_ok());
+        assert_eq!(Selection::new(Some("U9")).unwrap().series().len(), 2);
     }
 
     #[test]
-    fn the_median_of_the_rounds_ratios_is_judged() {
-        // Ratios 1.4, 1.6, 1.2: neighbours, though the machine has become three times slower in between.
-        let rounds = [(1.4, 1.0), (3.2, 2.0), (3.6, 3.0)];
-        let mut samples = Samples::default();
-        for (round, (ours, reference)) in (0..).zip(rounds) {
-            samples.0.push(sample(Kind::SendLatency, round, ours));
-            samples.0.push(sample(Kind::UdpSpinLatency, round, reference));
+    fn a_report_comes_back_from_its_file() {
+        let report = sample();
+        let text = serde_json::to_string_pretty(&report).unwrap();
+        assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), report);
+    }
+
+    /// A small report with everything in it.
+    pub(in crate::bench) fn sample() -> Report {
+        use report::tests::{GOAL, measured};
+        let mut series =
+            vec![measured("ours", &[Some(1.25), None]), measured("theirs", &[Some(1.0), Some(2.0)])];
+        for (index, curve) in LATENCY.iter().chain(&BANDWIDTH).enumerate() {
+            for power in 0..3_usize {
+                let mut point = measured(&format!("{}/{}", curve.id, 1 << (4 * power)), &[]);
+                point.len = Some(1 << (4 * power));
+                let value = 1.5 + (index + 10 * power) as f64;
+                point.rounds = vec![Some(report::Figures {
+                    half_trip_us: Some(value),
+                    gb_per_s: Some(value),
+                    ..report::Figures::default()
+                })];
+                series.push(point);
+            }
         }
-        let judged = COMPARISONS[0].judge(&samples);
-        assert!((judged.ratio.median - 1.4).abs() < 1e-9 && judged.is_good());
-        let text = judged.text(true);
-        assert!(text.contains("must be ≤ 1.5  PASS") && text.contains("[1.200 … 1.600]"), "{text}");
-        samples.0[0].outcome.half_trip_us = Some(1.6);
-        let judged = COMPARISONS[0].judge(&samples);
-        assert!(
-            !judged.is_good() && judged.text(true).contains("FAIL") && !judged.text(false).contains("FAIL")
-        );
-        assert!(!COMPARISONS[0].judge(&Samples::default()).is_good(), "nothing measured is not good");
+        let mut absent = measured("other", &[]);
+        absent.absent = Some("qperf is not installed".to_owned());
+        series.push(absent);
+        Report {
+            format: Report::FORMAT,
+            facts: Facts::look(2, Some([0, 1])),
+            rounds: 2,
+            slice_ms: 20,
+            comparisons: vec![Comparison::new(&GOAL, &series)],
+            series,
+            objects: None,
+        }
     }
 }

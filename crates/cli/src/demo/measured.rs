@@ -36,7 +36,7 @@ pub(super) fn all(
         screen.progress(&format!("measuring: round {} of {ROUNDS} …", round + 1));
         for (index, kind) in KINDS.iter().enumerate() {
             plan.watchdog.step(&format!("measurement: {kind:?}"), plan.timeout + 2 * slice);
-            let order = Order { kind: *kind, slice_ns, seed: seed(round, index, start) };
+            let order = Order::new(*kind, slice_ns, seed(round, index, start));
             let sample = measure(rig, second, order, round)
                 .map_err(|failure| Failure::new(format!("{kind:?}: {failure}")))?;
             samples.0.push(sample);

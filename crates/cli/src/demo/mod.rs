@@ -12,6 +12,7 @@ use userdma::AccessFlags;
 
 use crate::args::DemoArgs;
 use crate::failure::Failure;
+use crate::measure::Setup;
 use crate::measure::rounds::prepare;
 use crate::pair::addresses::Pair;
 use crate::pair::cpu;
@@ -116,7 +117,7 @@ impl Demo {
     }
 
     fn measure(&mut self, args: &DemoArgs, watchdog: &Watchdog, screen: &mut Screen) -> Result<(), Failure> {
-        let mut rig = prepare(&self.a, self.pair.a, &mut self.b)?;
+        let mut rig = prepare(&self.a, Setup::default(), self.pair.a, &mut self.b)?;
         let plan = measured::Plan { seconds: args.seconds, timeout: timeout(args), watchdog };
         let samples = measured::all(&mut rig, &mut self.b, &plan, screen)?;
         let table = table::Table::new(&samples, self.machine);

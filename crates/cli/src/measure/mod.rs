@@ -5,10 +5,12 @@
 
 mod bandwidth;
 mod latency;
+pub mod message;
 mod pingpong;
 mod rate;
 mod rig;
 pub mod rounds;
+mod setup;
 mod tcp;
 mod udp;
 
@@ -17,7 +19,9 @@ use serde::{Deserialize, Serialize};
 use crate::failure::Failure;
 use crate::pair::pattern::Difference;
 
+use bandwidth::Learn;
 pub use rig::{Rig, Role};
+pub use setup::Setup;
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
@@ -32,13 +36,17 @@ pub enum Kind {
     TcpSpinLatency,
     /// 8 bytes over TCP, both sides block.
     TcpBlockingLatency,
-    /// WRITEs of 1 MiB.
+    /// SEND/RECV of messages of any length, both sides poll their completion queues.
+    MessageLatency,
+    /// WRITEs of large messages; both sides sleep when there is nothing to do.
     WriteBandwidth,
-    /// READs of 1 MiB.
+    /// WRITEs of large messages; the side that posts polls its completion queue.
+    WritePolledBandwidth,
+    /// READs of large messages.
     ReadBandwidth,
-    /// SENDs of 1 MiB.
+    /// SENDs of large messages.
     SendBandwidth,
-    /// A TCP stream, written and read in pieces of 128 KiB.
+    /// A TCP stream.
     TcpBandwidth,
     /// WRITEs of 8 bytes, posted one by one.
     WriteRate,
@@ -48,10 +56,18 @@ pub enum Kind {
     TcpRate,
     /// 8 bytes over TCP, 64 times in each system call.
     TcpBatchRate,
-    /// 8 bytes over connected UDP sockets, both sides spin.
+    /// A message over connected UDP sockets, both sides spin.
     UdpSpinLatency,
+    /// A message over unconnected UDP sockets, both sides spin.
+    UdpUnconnectedLatency,
+    /// A message over connected UDP sockets, both sides block.
+    UdpBlockingLatency,
+    /// Small packets over plain UDP sockets, 32 in a system call, none joined.
+    UdpRate,
     /// Packets as those of WRITEs over plain UDP sockets: GSO, GRO, ICRC, one copy.
     UdpBandwidth,
+    /// The same without ICRC.
+    UdpNoIcrcBandwidth,
 }
 
 /// A measurement to be made.
@@ -63,6 +79,17 @@ pub struct Order {
     pub slice_ns: u64,
     /// What memory is filled with.
     pub seed: u64,
+    /// Bytes of a message: 1 ..= 4 MiB; of latencies that are defined by 8 bytes, 8.
+    pub len: usize,
+    /// On which of the rigs that both sides have, in the order in which they were made.
+    pub rig: usize,
+}
+
+impl Order {
+    /// A measurement with the usual length of message, on the first rig.
+    pub fn new(kind: Kind, slice_ns: u64, seed: u64) -> Self {
+        Self { kind, slice_ns, seed, len: kind.usual_len(), rig: 0 }
+    }
 }
 
 /// What the leading side found.
@@ -98,23 +125,29 @@ const BATCH: usize = 64;
 /// # Errors
 /// A completion with an error, a connection that is gone, something that takes too long.
 pub fn lead(rig: &mut Rig, order: Order) -> Result<Outcome, Failure> {
-    let slice = order.slice_ns;
+    let (slice, len) = (order.slice_ns, order.len);
     match order.kind {
         Kind::SendLatency => pingpong::lead(&mut latency::Send::polling(rig), slice),
         Kind::EventLatency => pingpong::lead(&mut latency::Send::sleeping(rig), slice),
         Kind::WriteLatency => pingpong::lead(&mut latency::Write::new(rig), slice),
-        Kind::TcpSpinLatency => pingpong::lead(&mut tcp::PingPong::spinning(rig)?, slice),
-        Kind::TcpBlockingLatency => pingpong::lead(&mut tcp::PingPong::blocking(rig)?, slice),
-        Kind::WriteBandwidth => bandwidth::write(rig, slice),
-        Kind::ReadBandwidth => bandwidth::read(rig, slice),
-        Kind::SendBandwidth => bandwidth::send(rig, slice),
-        Kind::TcpBandwidth => tcp::lead_stream(rig, slice),
+        Kind::TcpSpinLatency => pingpong::lead(&mut tcp::PingPong::spinning(rig, len)?, slice),
+        Kind::TcpBlockingLatency => pingpong::lead(&mut tcp::PingPong::blocking(rig, len)?, slice),
+        Kind::MessageLatency => pingpong::lead(&mut message::Message::new(rig, len), slice),
+        Kind::WriteBandwidth => bandwidth::write(rig, slice, len, Learn::Sleeping),
+        Kind::WritePolledBandwidth => bandwidth::write(rig, slice, len, Learn::Polling),
+        Kind::ReadBandwidth => bandwidth::read(rig, slice, len),
+        Kind::SendBandwidth => bandwidth::send(rig, slice, len),
+        Kind::TcpBandwidth => tcp::lead_stream(rig, slice, len),
         Kind::WriteRate => rate::write(rig, slice, false),
         Kind::WriteBatchRate => rate::write(rig, slice, true),
         Kind::TcpRate => tcp::lead_rate(rig, slice, 1),
         Kind::TcpBatchRate => tcp::lead_rate(rig, slice, BATCH),
-        Kind::UdpSpinLatency => pingpong::lead(&mut udp::PingPong::new(rig), slice),
-        Kind::UdpBandwidth => udp::lead_stream(rig, slice),
+        Kind::UdpSpinLatency => pingpong::lead(&mut udp::PingPong::spinning(rig, len)?, slice),
+        Kind::UdpUnconnectedLatency => pingpong::lead(&mut udp::PingPong::unconnected(rig, len)?, slice),
+        Kind::UdpBlockingLatency => pingpong::lead(&mut udp::PingPong::blocking(rig, len)?, slice),
+        Kind::UdpRate => udp::lead_rate(rig, slice),
+        Kind::UdpBandwidth => udp::lead_stream(rig, slice, len, true),
+        Kind::UdpNoIcrcBandwidth => udp::lead_stream(rig, slice, len, false),
     }
 }
 
@@ -140,31 +173,96 @@ impl<'a> Follower<'a> {
     /// # Errors
     /// As [`lead`].
     pub fn run(&mut self) -> Result<(), Failure> {
-        let rig = &mut *self.rig;
+        let (rig, len) = (&mut *self.rig, self.order.len);
         match self.order.kind {
             Kind::SendLatency => pingpong::follow(&mut latency::Send::polling(rig)),
             Kind::EventLatency => pingpong::follow(&mut latency::Send::sleeping(rig)),
             Kind::WriteLatency => pingpong::follow(&mut latency::Write::new(rig)),
-            Kind::TcpSpinLatency => pingpong::follow(&mut tcp::PingPong::spinning(rig)?),
-            Kind::TcpBlockingLatency => pingpong::follow(&mut tcp::PingPong::blocking(rig)?),
-            Kind::WriteBandwidth | Kind::ReadBandwidth | Kind::WriteRate | Kind::WriteBatchRate => Ok(()),
+            Kind::TcpSpinLatency => pingpong::follow(&mut tcp::PingPong::spinning(rig, len)?),
+            Kind::TcpBlockingLatency => pingpong::follow(&mut tcp::PingPong::blocking(rig, len)?),
+            Kind::MessageLatency => pingpong::follow(&mut message::Message::new(rig, len)),
+            Kind::WriteBandwidth
+            | Kind::WritePolledBandwidth
+            | Kind::ReadBandwidth
+            | Kind::WriteRate
+            | Kind::WriteBatchRate => Ok(()),
             Kind::SendBandwidth => bandwidth::receive(rig),
-            Kind::TcpBandwidth => tcp::follow_stream(rig),
+            Kind::TcpBandwidth => tcp::follow_stream(rig, len),
             Kind::TcpRate => tcp::follow_rate(rig, 1),
             Kind::TcpBatchRate => tcp::follow_rate(rig, BATCH),
-            Kind::UdpSpinLatency => pingpong::follow(&mut udp::PingPong::new(rig)),
-            Kind::UdpBandwidth => udp::follow_stream(rig),
+            Kind::UdpSpinLatency => pingpong::follow(&mut udp::PingPong::spinning(rig, len)?),
+            Kind::UdpUnconnectedLatency => pingpong::follow(&mut udp::PingPong::unconnected(rig, len)?),
+            Kind::UdpBlockingLatency => pingpong::follow(&mut udp::PingPong::blocking(rig, len)?),
+            Kind::UdpRate => udp::follow_rate(rig),
+            Kind::UdpBandwidth => udp::follow_stream(rig, len, true),
+            Kind::UdpNoIcrcBandwidth => udp::follow_stream(rig, len, false),
         }
     }
 }
 
-/// Which side's memory holds a measurement's result, to be compared with the pattern.
 impl Kind {
+    /// Whether plain sockets do it.
+    pub fn is_plain(self) -> bool {
+        match self {
+            Self::TcpSpinLatency
+            | Self::TcpBlockingLatency
+            | Self::TcpBandwidth
+            | Self::TcpRate
+            | Self::TcpBatchRate
+            | Self::UdpSpinLatency
+            | Self::UdpUnconnectedLatency
+            | Self::UdpBlockingLatency
+            | Self::UdpRate
+            | Self::UdpBandwidth
+            | Self::UdpNoIcrcBandwidth => true,
+            Self::SendLatency
+            | Self::WriteLatency
+            | Self::EventLatency
+            | Self::MessageLatency
+            | Self::WriteBandwidth
+            | Self::WritePolledBandwidth
+            | Self::ReadBandwidth
+            | Self::SendBandwidth
+            | Self::WriteRate
+            | Self::WriteBatchRate => false,
+        }
+    }
+
+    /// Bytes of a message where nothing is said of them.
+    fn usual_len(self) -> usize {
+        match self {
+            Self::WriteBandwidth
+            | Self::WritePolledBandwidth
+            | Self::ReadBandwidth
+            | Self::SendBandwidth
+            | Self::UdpBandwidth
+            | Self::UdpNoIcrcBandwidth => 1 << 20,
+            Self::TcpBandwidth => 128 << 10,
+            Self::SendLatency
+            | Self::WriteLatency
+            | Self::EventLatency
+            | Self::MessageLatency
+            | Self::TcpSpinLatency
+            | Self::TcpBlockingLatency
+            | Self::WriteRate
+            | Self::WriteBatchRate
+            | Self::TcpRate
+            | Self::TcpBatchRate
+            | Self::UdpSpinLatency
+            | Self::UdpUnconnectedLatency
+            | Self::UdpBlockingLatency
+            | Self::UdpRate => 8,
+        }
+    }
+
+    /// Which side's memory holds a measurement's result, to be compared with the pattern.
     fn result_at(self) -> Option<Role> {
         match self {
-            Self::WriteBandwidth | Self::SendBandwidth | Self::WriteRate | Self::WriteBatchRate => {
-                Some(Role::Follower)
-            }
+            Self::WriteBandwidth
+            | Self::WritePolledBandwidth
+            | Self::SendBandwidth
+            | Self::WriteRate
+            | Self::WriteBatchRate => Some(Role::Follower),
             Self::ReadBandwidth => Some(Role::Leader),
             Self::SendLatency
             | Self::WriteLatency
@@ -174,8 +272,13 @@ impl Kind {
             | Self::TcpBandwidth
             | Self::TcpRate
             | Self::TcpBatchRate
+            | Self::MessageLatency
             | Self::UdpSpinLatency
-            | Self::UdpBandwidth => None,
+            | Self::UdpUnconnectedLatency
+            | Self::UdpBlockingLatency
+            | Self::UdpRate
+            | Self::UdpBandwidth
+            | Self::UdpNoIcrcBandwidth => None,
         }
     }
 }
@@ -189,7 +292,7 @@ impl Rig {
         match (order.kind.result_at(), order.kind) {
             (Some(role), _) if role != self.role() => Ok(None),
             (Some(_), Kind::WriteRate | Kind::WriteBatchRate) => rate::check(self),
-            (Some(_), _) => self.compare(order.seed),
+            (Some(_), _) => self.compare(order),
             (None, _) => Ok(None),
         }
     }

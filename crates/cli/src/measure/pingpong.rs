@@ -1,4 +1,4 @@
-//! Latency: eight bytes go to and fro.
+//! Latency: a message goes to and fro.
 
 use userdma_link::clock;
 use userdma_verbs::Time;
@@ -6,9 +6,14 @@ use userdma_verbs::Time;
 use super::Outcome;
 use crate::failure::Failure;
 
-/// A way to pass eight bytes to and fro.
+/// A way to pass messages to and fro, each of which begins with a number.
 pub(super) trait PingPong {
-    /// Sends a number.
+    /// Bytes of a message.
+    fn len(&self) -> usize {
+        8
+    }
+
+    /// Sends a number: as many of its low bytes as fit.
     fn send(&mut self, value: u64) -> Result<(), Failure>;
 
     /// Waits for a number.
@@ -17,6 +22,7 @@ pub(super) trait PingPong {
 
 /// Sends numbers and takes the time until they are back.
 pub(super) fn lead(way: &mut impl PingPong, slice_ns: u64) -> Result<Outcome, Failure> {
+    let (len, trips) = (way.len() as u64, trips(way.len()));
     let mut next = 1;
     let mut window = |way: &mut _| window(way, &mut next);
     window(way)?;
@@ -27,35 +33,60 @@ pub(super) fn lead(way: &mut impl PingPong, slice_ns: u64) -> Result<Outcome, Fa
         window(way)?;
         let now = clock::now();
         // Exact up to weeks.
-        half_trips_us.push(now.since(before).as_nanos() as f64 / (2 * WINDOW) as f64 / 1000.0);
+        half_trips_us.push(now.since(before).as_nanos() as f64 / (2 * trips) as f64 / 1000.0);
         before = now;
     }
-    way.send(STOP)?;
-    let messages = half_trips_us.len() as u64 * WINDOW * 2;
+    way.send(mask(way.len()))?;
+    let messages = half_trips_us.len() as u64 * trips * 2;
     let ns = u64::try_from(before.since(start).as_nanos()).unwrap_or(u64::MAX);
-    Ok(Outcome { half_trip_us: Some(median(&mut half_trips_us)), bytes: 8 * messages, messages, ns })
+    Ok(Outcome { half_trip_us: Some(median(&mut half_trips_us)), bytes: len * messages, messages, ns })
 }
 
 /// Sends back what comes.
 pub(super) fn follow(way: &mut impl PingPong) -> Result<(), Failure> {
     loop {
         match way.receive()? {
-            STOP => return Ok(()),
+            stop if stop == mask(way.len()) => return Ok(()),
             value => way.send(value)?,
         }
     }
 }
 
 fn window(way: &mut impl PingPong, next: &mut u64) -> Result<(), Failure> {
-    for _ in 0..WINDOW {
+    let last = mask(way.len()) - 1;
+    for _ in 0..trips(way.len()) {
         way.send(*next)?;
         let back = way.receive()?;
         if back != *next {
             return Err(Failure::new(format!("{back:#x} came back for {next:#x}")));
         }
-        *next += 1;
+        *next = *next % last + 1;
     }
     Ok(())
+}
+
+/// Round trips between two looks at the clock.
+fn trips(len: usize) -> u64 {
+    if len <= 1 << 16 { 32 } else { 2 }
+}
+
+/// The largest number that a message of `len` bytes has room for; it ends the game.
+pub(super) fn mask(len: usize) -> u64 {
+    if len < 8 { (1 << (8 * len)) - 1 } else { u64::MAX }
+}
+
+/// Puts a number where a message begins.
+pub(super) fn put(message: &mut [u8], value: u64) {
+    let len = message.len().min(8);
+    message[..len].copy_from_slice(&value.to_le_bytes()[..len]);
+}
+
+/// The number that a message begins with.
+pub(super) fn number(message: &[u8]) -> u64 {
+    let mut bytes = [0; 8];
+    let len = message.len().min(8);
+    bytes[..len].copy_from_slice(&message[..len]);
+    u64::from_le_bytes(bytes)
 }
 
 /// Ends a loop that spins for longer than anything can take. It reads the clock rarely.
@@ -88,11 +119,6 @@ pub fn median(values: &mut [f64]) -> f64 {
     }
 }
 
-/// Round trips between two looks at the clock.
-const WINDOW: u64 = 32;
-/// The number that ends it.
-const STOP: u64 = u64::MAX;
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -102,6 +128,15 @@ mod tests {
         assert_eq!(median(&mut [3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(&mut [4.0, 1.0, 2.0, 3.0]), 2.5);
         assert!(median(&mut []).is_nan());
+    }
+
+    #[test]
+    fn numbers_fit_into_messages_of_any_length() {
+        for len in [1, 2, 7, 8, 100] {
+            let mut message = vec![0; len];
+            put(&mut message, mask(len) - 1);
+            assert_eq!(number(&message), mask(len) - 1, "{len}");
+        }
     }
 
     struct Echo(Vec<u64>, bool);

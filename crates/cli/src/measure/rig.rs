@@ -5,10 +5,10 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 
 use socket2::{Domain, Socket, Type};
-use userdma::{AccessFlags, Cq, Mr, Qp, RemoteMr, Rts, Wc, WcOpcode, WcStatus, exchange};
+use userdma::{AccessFlags, Cq, Mr, Qp, RemoteMr, RtrAttr, Rts, RtsAttr, Wc, WcOpcode, WcStatus, exchange};
 
 use super::udp::UdpSockets;
-use super::{Kind, Order};
+use super::{Kind, Order, Setup};
 use crate::failure::Failure;
 use crate::pair::pattern::{self, Difference};
 use crate::pair::side::Side;
@@ -26,6 +26,7 @@ pub enum Role {
 #[derive(Debug)]
 pub struct Rig {
     role: Role,
+    pub(super) setup: Setup,
     pub(super) mr: Mr,
     pub(super) remote: RemoteMr,
     pub(super) small: Lane,
@@ -46,35 +47,50 @@ impl Rig {
     ///
     /// # Errors
     /// Those of the device and of the connection.
-    pub fn follow(side: &Side, address: IpAddr, stream: &mut TcpStream) -> Result<Self, Failure> {
+    pub fn follow(
+        side: &Side,
+        setup: Setup,
+        address: IpAddr,
+        stream: &mut TcpStream,
+    ) -> Result<Self, Failure> {
+        let own = setup.open(address)?;
         let tcp = connect_tcp(address, stream)?;
-        Self::new(side, Role::Follower, stream, tcp)
+        Self::new(own.as_ref().unwrap_or(side), Role::Follower, setup, stream, tcp)
     }
 
     /// The rig of the leading side, whose address is `address`.
     ///
     /// # Errors
     /// Those of the device and of the connection.
-    pub fn lead(side: &Side, address: IpAddr, stream: &mut TcpStream) -> Result<Self, Failure> {
+    pub fn lead(side: &Side, setup: Setup, address: IpAddr, stream: &mut TcpStream) -> Result<Self, Failure> {
+        let own = setup.open(address)?;
         let tcp = accept_tcp(address, stream)?;
-        Self::new(side, Role::Leader, stream, tcp)
+        Self::new(own.as_ref().unwrap_or(side), Role::Leader, setup, stream, tcp)
     }
 
-    fn new(side: &Side, role: Role, stream: &mut TcpStream, tcp: TcpStream) -> Result<Self, Failure> {
+    fn new(
+        side: &Side,
+        role: Role,
+        setup: Setup,
+        stream: &mut TcpStream,
+        tcp: TcpStream,
+    ) -> Result<Self, Failure> {
+        let rtr = setup.rtr()?;
         let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ;
-        let mr = side.pd.alloc(LARGE + LARGE_LEN, access)?;
-        let small = lane(side, stream, &|qp| {
+        let mr = side.pd.alloc(LARGE + MAX_LEN, access)?;
+        let small = lane(side, &rtr, stream, &|qp| {
             (0..SLOTS).try_for_each(|slot| qp.post_recv(slot as u64, &mr.slice(slot_range(slot))))
         })?;
-        let large = lane(side, stream, &|qp| {
-            (0..LARGE_RECVS).try_for_each(|_| qp.post_recv(0, &mr.slice(LARGE..LARGE + LARGE_LEN)))
+        let large = lane(side, &rtr, stream, &|qp| {
+            (0..LARGE_RECVS).try_for_each(|_| qp.post_recv(0, &mr.slice(LARGE..LARGE + MAX_LEN)))
         })?;
         let remote = exchange(stream, &mr.remote())?;
         tcp.set_nodelay(true)?;
-        let udp = UdpSockets::open(tcp.local_addr()?.ip(), tcp.peer_addr()?.ip(), |ports| {
-            exchange_ports(stream, ports)
-        })?;
-        Ok(Self { role, mr, remote, small, large, tcp, udp })
+        let udp =
+            UdpSockets::open(tcp.local_addr()?.ip(), tcp.peer_addr()?.ip(), setup.recv_buffer, |ports| {
+                exchange_ports(stream, ports)
+            })?;
+        Ok(Self { role, setup, mr, remote, small, large, tcp, udp })
     }
 
     /// Which part this side has.
@@ -90,10 +106,10 @@ impl Rig {
         match order.kind {
             Kind::WriteLatency => self.mr.store(MAILBOX, 0)?,
             Kind::WriteRate | Kind::WriteBatchRate => self.mr.store(RATE_TARGET, 0)?,
-            Kind::WriteBandwidth | Kind::SendBandwidth | Kind::ReadBandwidth => {
+            Kind::WriteBandwidth | Kind::WritePolledBandwidth | Kind::SendBandwidth | Kind::ReadBandwidth => {
                 let is_source = order.kind.result_at() != Some(self.role);
                 let seed = if is_source { order.seed } else { 0 };
-                self.mr.write(LARGE, &pattern::bytes(seed, LARGE_LEN))?;
+                self.mr.write(LARGE, &pattern::bytes(seed, order.len))?;
             }
             Kind::SendLatency
             | Kind::EventLatency
@@ -102,16 +118,21 @@ impl Rig {
             | Kind::TcpBandwidth
             | Kind::TcpRate
             | Kind::TcpBatchRate
+            | Kind::MessageLatency
             | Kind::UdpSpinLatency
-            | Kind::UdpBandwidth => {}
+            | Kind::UdpUnconnectedLatency
+            | Kind::UdpBlockingLatency
+            | Kind::UdpRate
+            | Kind::UdpBandwidth
+            | Kind::UdpNoIcrcBandwidth => {}
         }
         Ok(())
     }
 
-    /// Compares the large buffer with the pattern of `seed`.
-    pub(super) fn compare(&self, seed: u64) -> Result<Option<Difference>, Failure> {
-        let found = self.mr.to_vec(LARGE..LARGE + LARGE_LEN)?;
-        Ok(pattern::difference(&pattern::bytes(seed, LARGE_LEN), &found))
+    /// Compares the large buffer with the pattern of the order.
+    pub(super) fn compare(&self, order: Order) -> Result<Option<Difference>, Failure> {
+        let found = self.mr.to_vec(LARGE..LARGE + order.len)?;
+        Ok(pattern::difference(&pattern::bytes(order.seed, order.len), &found))
     }
 }
 
@@ -137,6 +158,7 @@ pub(super) const NO_WC: Wc = Wc::new(0, WcStatus::Success, WcOpcode::Send, userd
 
 fn lane(
     side: &Side,
+    rtr: &RtrAttr,
     stream: &mut TcpStream,
     post_recvs: &dyn Fn(&Qp<userdma::Init>) -> Result<(), userdma::Error>,
 ) -> Result<Lane, Failure> {
@@ -144,7 +166,7 @@ fn lane(
     let qp = side.pd.create_qp(&cq, &cq).max_send_wr(512).max_recv_wr(128).build()?;
     post_recvs(&qp)?;
     let peer = exchange(stream, &qp.endpoint())?;
-    let qp = qp.connect(&peer)?;
+    let qp = qp.connect_with(&peer, rtr, &RtsAttr::default())?;
     // Neither side may send before the other one receives.
     exchange_ready(stream)?;
     Ok(Lane { qp, cq })
@@ -156,12 +178,12 @@ fn exchange_ready(stream: &mut TcpStream) -> Result<(), Failure> {
     Ok(())
 }
 
-fn exchange_ports(stream: &mut TcpStream, ports: [u16; 2]) -> std::io::Result<[u16; 2]> {
-    let mut bytes = [0; 4];
+fn exchange_ports(stream: &mut TcpStream, ports: [u16; 3]) -> std::io::Result<[u16; 3]> {
+    let mut bytes = [0; 6];
     stream.write_all(&ports.map(u16::to_be_bytes).concat())?;
     stream.read_exact(&mut bytes)?;
-    let [a, b, c, d] = bytes;
-    Ok([u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])])
+    let [a, b, c, d, e, f] = bytes;
+    Ok([[a, b], [c, d], [e, f]].map(u16::from_be_bytes))
 }
 
 fn accept_tcp(address: IpAddr, stream: &mut TcpStream) -> Result<TcpStream, Failure> {
@@ -194,7 +216,7 @@ pub(super) const MAILBOX: usize = 1024;
 pub(super) const RATE_TARGET: usize = 2048;
 /// Where large messages come from and go to.
 pub(super) const LARGE: usize = 4096;
-/// Bytes of a large message.
-pub(super) const LARGE_LEN: usize = 1 << 20;
+/// Bytes of the largest message.
+pub(super) const MAX_LEN: usize = 4 << 20;
 /// Receives posted for large messages.
 pub(super) const LARGE_RECVS: usize = 32;

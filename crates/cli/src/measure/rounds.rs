@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use userdma_verbs::Time;
 
 pub use super::pingpong::median;
-use super::{Kind, Order, Outcome, Rig, lead};
+use super::{Kind, Order, Outcome, Rig, Setup, lead};
 use crate::failure::Failure;
 use crate::pair::cpu;
 use crate::pair::process::SecondProcess;
@@ -53,9 +53,9 @@ impl Samples {
 ///
 /// # Errors
 /// Those of the devices and of the connections.
-pub fn prepare(a: &Side, address: IpAddr, second: &mut SecondProcess) -> Result<Rig, Failure> {
-    second.tell(&Request::PrepareMeasurements)?;
-    let rig = Rig::lead(a, address, &mut second.control.stream)?;
+pub fn prepare(a: &Side, setup: Setup, address: IpAddr, second: &mut SecondProcess) -> Result<Rig, Failure> {
+    second.tell(&Request::PrepareMeasurements(setup))?;
+    let rig = Rig::lead(a, setup, address, &mut second.control.stream)?;
     second.answer::<()>()?;
     Ok(rig)
 }

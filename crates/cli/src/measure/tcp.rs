@@ -6,43 +6,56 @@ use std::net::TcpStream;
 use userdma_link::clock;
 
 use super::Outcome;
-use super::pingpong::{self, Patience};
+use super::pingpong::{self, Patience, number, put};
 use super::rig::Rig;
 use crate::failure::Failure;
 
-/// Eight bytes over TCP.
+/// Messages of one length over TCP.
 #[derive(Debug)]
 pub(super) struct PingPong<'a> {
     stream: &'a TcpStream,
+    bytes: Vec<u8>,
 }
 
 impl<'a> PingPong<'a> {
     /// On a socket that does not block.
-    pub(super) fn spinning(rig: &'a Rig) -> Result<Self, Failure> {
+    pub(super) fn spinning(rig: &'a Rig, len: usize) -> Result<Self, Failure> {
         rig.tcp.set_nonblocking(true)?;
-        Ok(Self { stream: &rig.tcp })
+        Ok(Self { stream: &rig.tcp, bytes: vec![0; len] })
     }
 
     /// On a socket that blocks.
-    pub(super) fn blocking(rig: &'a Rig) -> Result<Self, Failure> {
+    pub(super) fn blocking(rig: &'a Rig, len: usize) -> Result<Self, Failure> {
         rig.tcp.set_nonblocking(false)?;
-        Ok(Self { stream: &rig.tcp })
+        Ok(Self { stream: &rig.tcp, bytes: vec![0; len] })
     }
 }
 
 impl pingpong::PingPong for PingPong<'_> {
+    fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
     fn send(&mut self, value: u64) -> Result<(), Failure> {
-        // Eight bytes always fit the send buffer of a connection that is otherwise idle.
-        self.stream.write_all(&value.to_ne_bytes())?;
+        put(&mut self.bytes, value);
+        let mut patience = Patience::default();
+        let mut done = 0;
+        while done < self.bytes.len() {
+            match self.stream.write(&self.bytes[done..]) {
+                Ok(count) => done += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => patience.turn()?,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
         Ok(())
     }
 
     fn receive(&mut self) -> Result<u64, Failure> {
-        let mut bytes = [0; 8];
         let mut done = 0;
         let mut patience = Patience::default();
-        while done < bytes.len() {
-            match self.stream.read(&mut bytes[done..]) {
+        while done < self.bytes.len() {
+            match self.stream.read(&mut self.bytes[done..]) {
                 Ok(0) => return Err(Failure::new("the TCP connection is gone")),
                 Ok(count) => done += count,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => patience.turn()?,
@@ -50,18 +63,18 @@ impl pingpong::PingPong for PingPong<'_> {
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(u64::from_ne_bytes(bytes))
+        Ok(number(&self.bytes))
     }
 }
 
-/// Writes pieces of [`CHUNK`] bytes; the last one begins with 1.
-pub(super) fn lead_stream(rig: &Rig, slice_ns: u64) -> Result<Outcome, Failure> {
-    lead_pieces(rig, slice_ns, CHUNK)
+/// Writes pieces of `len` bytes; the last one begins with 1.
+pub(super) fn lead_stream(rig: &Rig, slice_ns: u64, len: usize) -> Result<Outcome, Failure> {
+    lead_pieces(rig, slice_ns, len)
 }
 
-/// Reads them.
-pub(super) fn follow_stream(rig: &Rig) -> Result<(), Failure> {
-    follow_pieces(rig, CHUNK)
+/// Reads them, up to 128 KiB at a time.
+pub(super) fn follow_stream(rig: &Rig, len: usize) -> Result<(), Failure> {
+    follow_pieces(rig, len)
 }
 
 /// Writes messages of eight bytes, `per_call` by a system call.
@@ -118,5 +131,5 @@ fn follow_pieces(rig: &Rig, piece_len: usize) -> Result<(), Failure> {
     }
 }
 
-/// Bytes of a write and of a read.
+/// Bytes of a read.
 const CHUNK: usize = 128 << 10;

@@ -17,12 +17,11 @@ pub fn two() -> Option<[usize; 2]> {
     }
 }
 
-/// Keeps this thread, and those that it will start, on one CPU. A system that refuses is left alone.
-pub fn pin(cpu: usize) {
+/// Keeps this thread, and those that it will start, on one CPU; whether the system allows it. If not, only figures suffer.
+pub fn pin(cpu: usize) -> bool {
     let mut set = CpuSet::new();
     set.set(cpu);
-    // Only figures suffer.
-    let _ = sched_setaffinity(None, &set);
+    sched_setaffinity(None, &set).is_ok()
 }
 
 /// CPU time of all threads of this process so far, nanoseconds.

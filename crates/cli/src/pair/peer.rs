@@ -29,7 +29,7 @@ pub fn run(args: &PeerArgs) -> Result<(), Failure> {
     let stream = TcpStream::connect(args.control)
         .map_err(|error| Failure::new(format!("second process: cannot reach the first one: {error}")))?;
     let mut control = Control::new(stream, None)?;
-    let mut peer = Peer { args: args.clone(), side: None, rig: None, measuring: None };
+    let mut peer = Peer { args: args.clone(), side: None, rigs: Vec::new(), measuring: None };
     loop {
         let request = match control.receive() {
             Ok(request) => request,
@@ -45,7 +45,7 @@ pub fn run(args: &PeerArgs) -> Result<(), Failure> {
 struct Peer {
     args: PeerArgs,
     side: Option<Side>,
-    rig: Option<Rig>,
+    rigs: Vec<Rig>,
     measuring: Option<Measuring>,
 }
 
@@ -77,9 +77,9 @@ impl Peer {
             Request::Load(offset) => encode(&self.side()?.mr.load(offset)?),
             Request::Store(offset, value) => encode(&self.side()?.mr.store(offset, value)?),
             Request::QpState => encode(&state_name(self.side()?.qp()?.state())),
-            Request::PrepareMeasurements => {
+            Request::PrepareMeasurements(setup) => {
                 let side = self.side.as_ref().ok_or_else(no_device)?;
-                self.rig = Some(Rig::follow(side, self.args.address, &mut control.stream)?);
+                self.rigs.push(Rig::follow(side, setup, self.args.address, &mut control.stream)?);
                 encode(&())
             }
             Request::Measure(order) => self.measure(order, control),
@@ -89,7 +89,7 @@ impl Peer {
 
     /// Says that it is ready itself, takes part, and leaves the rest to the request that ends the measurement.
     fn measure(&mut self, order: Order, control: &mut Control) -> Result<Value, Failure> {
-        let rig = self.rig.as_mut().ok_or_else(no_device)?;
+        let rig = self.rigs.get_mut(order.rig).ok_or_else(no_device)?;
         self.measuring = Some(Measuring { order, cpu_ns: cpu::process_ns() });
         let mut follower = Follower::new(rig, order)?;
         control.send(&Answer(Ok(Value::Null)))?;
@@ -101,7 +101,7 @@ impl Peer {
             return Err(Failure::new("no measurement has begun"));
         };
         let cpu_ns = cpu::process_ns() - cpu_ns;
-        let difference = self.rig.as_mut().ok_or_else(no_device)?.check(order)?;
+        let difference = self.rigs.get(order.rig).ok_or_else(no_device)?.check(order)?;
         encode(&Measured { cpu_ns, difference })
     }
 

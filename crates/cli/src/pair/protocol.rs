@@ -5,7 +5,7 @@ use serde_json::Value;
 use userdma::Wc;
 
 use super::pattern::{Difference, Part};
-use crate::measure::Order;
+use crate::measure::{Order, Setup};
 
 /// A wish of A's. The answer is what the variant says, or a sentence about what went wrong.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -41,8 +41,8 @@ pub enum Request {
     Store(usize, u64),
     /// Answer: the name of the queue pair's state.
     QpState,
-    /// Make what measurements need, exchanging endpoints. Answer: nothing.
-    PrepareMeasurements,
+    /// Make what measurements need, exchanging endpoints: one more rig. Answer: nothing.
+    PrepareMeasurements(Setup),
     /// Take part in a measurement. Answers: nothing when it may begin, nothing when this side's part is over.
     Measure(Order),
     /// The measurement is over. Answer: [`Measured`].

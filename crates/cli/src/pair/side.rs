@@ -4,8 +4,8 @@ use std::net::{IpAddr, TcpStream};
 use std::time::Duration;
 
 use userdma::{
-    AccessFlags, Cq, Device, Endpoint, Init, Mr, Pd, Qp, QpState, RemoteMr, RtrAttr, Rts, RtsAttr, Wc,
-    WcOpcode, exchange,
+    AccessFlags, Cq, Device, DeviceBuilder, Endpoint, Init, Mr, Pd, Qp, QpState, RemoteMr, RtrAttr, Rts,
+    RtsAttr, Wc, WcOpcode, exchange,
 };
 
 use super::addresses::Pair;
@@ -51,6 +51,14 @@ impl Side {
         if let Some(port) = private_port {
             builder = builder.private_port(port);
         }
+        Self::open_with(builder, access)
+    }
+
+    /// Opens a device that is asked for more.
+    ///
+    /// # Errors
+    /// As [`Side::open`].
+    pub fn open_with(builder: DeviceBuilder, access: AccessFlags) -> Result<Self, Failure> {
         let device = builder.open()?;
         let pd = device.alloc_pd()?;
         let mr = pd.alloc(REGION_LEN, access)?;

@@ -1,5 +1,6 @@
 //! The watchdog: a thread that ends the program when a step takes too long or the second process dies, and says which
-//! step it was. Whatever hangs, the program does not.
+//! step it was. Whatever hangs, the program does not. Or it ends the second process only: whoever waits for that gets an
+//! error, and may go on with something else.
 
 use std::process::{Child, ExitStatus};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,6 +21,8 @@ struct State {
     deadline: Time,
     child: Option<Child>,
     is_off: bool,
+    /// Only the second process is ended.
+    is_sparing: bool,
     /// The process was found dead at the last look.
     has_died: bool,
 }
@@ -27,11 +30,21 @@ struct State {
 impl Watchdog {
     /// Starts it, with a first step.
     pub fn start(step: &str, timeout: Duration) -> Self {
+        Self::new(step, timeout, false)
+    }
+
+    /// Starts one that ends the second process only, when a step takes too long.
+    pub fn start_sparing(step: &str, timeout: Duration) -> Self {
+        Self::new(step, timeout, true)
+    }
+
+    fn new(step: &str, timeout: Duration, is_sparing: bool) -> Self {
         let state = State {
             step: step.to_owned(),
             deadline: clock::now() + timeout,
             child: None,
             is_off: false,
+            is_sparing,
             has_died: false,
         };
         let state = Arc::new(Mutex::new(state));
@@ -91,6 +104,9 @@ fn watch(state: &Mutex<State>) {
             None => continue,
         };
         end(&mut state);
+        if state.is_sparing {
+            return;
+        }
         eprintln!("\nuserdma: FAILED in step \"{}\": {why}", state.step);
         std::process::exit(1);
     }

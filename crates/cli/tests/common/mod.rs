@@ -47,7 +47,8 @@ pub(crate) fn userdma_with_input(args: &[&str], input: &[u8]) -> Ran {
     output.into()
 }
 
-fn command(args: &[&str]) -> Command {
+/// The program, to be started.
+pub(crate) fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_userdma"));
     command.args(args).env_remove("NO_COLOR").env("COLUMNS", "100");
     command
