@@ -62,7 +62,11 @@ impl Channel {
     /// The device is not usable.
     pub fn try_event(&self) -> Result<Option<u32>, EventError> {
         self.owner.shared.check()?;
-        Ok(self.descriptor.take(false))
+        let event = self.descriptor.take(false);
+        if event.is_none() {
+            self.descriptor.settle();
+        }
+        Ok(event)
     }
 
     /// Adds an event as the completion queue `cq` does when it notifies: whoever waits wakes, and finds perhaps nothing. For
@@ -106,6 +110,9 @@ impl Channel {
             }
             if let Some(cq) = self.descriptor.take(false) {
                 return Ok(Some(cq));
+            }
+            if woken.channel {
+                self.descriptor.settle();
             }
             if woken.interrupted {
                 return Err(EventError::Interrupted);
@@ -170,14 +177,22 @@ impl Descriptor {
             if !self.is_empty() {
                 self.bell.ring();
             }
-        } else if self.is_empty() {
+        } else {
+            self.settle();
+        }
+        Some(cq)
+    }
+
+    /// Ends the descriptor's being readable if no event waits. Another thread's drive notes an event, then makes the
+    /// descriptor readable: who takes the event in between leaves it so.
+    fn settle(&self) {
+        if self.is_empty() {
             self.bell.hush();
             // An event that came in between is signalled again.
             if !self.is_empty() {
                 self.bell.ring();
             }
         }
-        Some(cq)
     }
 }
 
@@ -197,6 +212,7 @@ fn leave(shared: &Shared) {
 
 /// What a sleep ended with.
 struct Woken {
+    channel: bool,
     bell: bool,
     interrupted: bool,
 }
@@ -223,7 +239,7 @@ fn sleep(shared: &Shared, channel: &Bell, until: u64) -> Woken {
     // SAFETY: `fds` has at least `len` entries, and `timeout` is null or points to a duration; both outlive the call.
     let ready = unsafe { libc::ppoll(fds.as_mut_ptr(), len, timeout, std::ptr::null()) };
     let interrupted = ready < 0 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted;
-    Woken { bell: fds[1].revents != 0, interrupted }
+    Woken { channel: fds[0].revents != 0, bell: fds[1].revents != 0, interrupted }
 }
 
 /// The channel, the bell and one socket for each address of a device.
@@ -251,6 +267,18 @@ mod tests {
             assert_eq!(waiter.join().unwrap(), Ok(Some(7)));
         });
         assert!(!channel.descriptor.bell.hush(), "nothing is left");
+    }
+
+    /// As it is left when an event is taken before the thread that noted it signals.
+    #[test]
+    fn a_descriptor_that_is_readable_without_an_event_is_so_once() {
+        let (_host, channel) = channel(3);
+        channel.descriptor.signal();
+        assert_eq!(channel.get_event(Some(Duration::from_millis(20))), Ok(None));
+        assert!(!channel.descriptor.bell.hush(), "a waiter would spin");
+        channel.descriptor.signal();
+        assert_eq!(channel.try_event(), Ok(None));
+        assert!(!channel.descriptor.bell.hush(), "a program that polls the descriptor would spin");
     }
 
     /// A program that sleeps on the descriptor in a `poll` of its own would otherwise sleep for ever.
