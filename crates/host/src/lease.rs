@@ -59,6 +59,9 @@ impl Lease {
     const SPIN_NS: u64 = 4_000;
     /// The shortest period but 0.
     pub(crate) const MIN_NS: u64 = 1_000;
+    /// The first after 0 for a program that polls all the time: so long that its polls show again, even if it has only just got
+    /// the processor back from this thread.
+    pub(crate) const BACK_NS: u64 = 20_000;
     /// Polls between two wake-ups by packets that show a program which polls all the time.
     pub(crate) const MANY_POLLS: u64 = 16;
     /// How long the thread stays away at first from a program that waits for events.
@@ -104,7 +107,9 @@ impl Lease {
             }
             (false, true) if self.period_ns == 0 => {
                 // The packet that woke the thread is always waiting: many polls tell a program that drives.
-                if polls >= Self::MANY_POLLS || !is_packet_waiting() {
+                if polls >= Self::MANY_POLLS {
+                    self.period_ns = Self::BACK_NS;
+                } else if !is_packet_waiting() {
                     self.grow();
                 }
             }
@@ -197,7 +202,25 @@ mod tests {
     fn many_polls_bring_the_lease_back_though_the_packet_that_woke_the_thread_waits() {
         let mut lease = Lease { period_ns: 0, ..Lease::new() };
         assert_eq!(look(&mut lease, 1, true), Duty::Serve, "a program that polls its memory");
-        assert_eq!(look(&mut lease, 1 + Lease::MANY_POLLS, true), Duty::Away(Lease::MIN_NS));
+        assert_eq!(look(&mut lease, 1 + Lease::MANY_POLLS, true), Duty::Away(Lease::BACK_NS));
+    }
+
+    /// Some 0.5 µs a poll, and a packet is always waiting: from nothing the lease comes to its longest.
+    #[test]
+    fn a_spinning_program_gets_the_whole_lease_back() {
+        let mut lease = Lease { period_ns: 0, ..Lease::new() };
+        let mut polls = 0;
+        for _ in 0..20 {
+            let away = match look(&mut lease, polls, true) {
+                Duty::Away(ns) => ns,
+                Duty::Serve => 20_000,
+                Duty::AwayFromWaiter(_) | Duty::Park => panic!("nobody waits"),
+            };
+            // Half of it is lost in switching.
+            polls += away / 2 / 500;
+        }
+        polls += 1000;
+        assert_eq!(look(&mut lease, polls, true), Duty::Away(Lease::SPINNING_NS));
     }
 
     #[test]
