@@ -1,14 +1,16 @@
 //! Lone packets, bursts, strangers and marks at once: each packet arrives whole, once, in its sender's order and from its
 //! sender's address, however the link receives just then.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::cast_possible_truncation, reason = "tests")]
+
 mod common;
 
 use std::net::{IpAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::{config, open};
-use userdma_link::{Capture, UdpConfig, UdpLink};
+use userdma_link::{Capture, UdpConfig, UdpLink, clock};
 use userdma_mem::{FrameMeta, Route, TxBatch};
 use userdma_verbs::Time;
 
@@ -64,9 +66,9 @@ fn send(mut link: UdpLink, to: (IpAddr, u16), sender: u8, sizes: (usize, usize),
         for _ in 0..random.below(260) {
             let class = if random.below(300) == 0 { 2 } else { 0 };
             send(&mut link, class, &[sizes.0 + random.below((sizes.1 - sizes.0) as u64)]);
-            let pause = Instant::now();
+            let pause = clock::now();
             let micros = random.below(25) as u128;
-            while pause.elapsed().as_micros() < micros {}
+            while clock::now().since(pause).as_micros() < micros {}
         }
         for _ in 0..random.below(4) {
             let size = sizes.0 + random.below((sizes.1 - sizes.0) as u64);
@@ -117,11 +119,11 @@ fn mixture(ip: &str, ranges: &[(usize, usize)], seconds: u64) {
                 std::thread::sleep(Duration::from_micros(300 + random.below(2000) as u64));
             }
         });
-        let started = Instant::now();
+        let started = clock::now();
         let mut random = Random(5);
         let mut quiet = 0;
         while quiet < 1000 {
-            if started.elapsed() > Duration::from_secs(seconds) {
+            if clock::now().since(started) > Duration::from_secs(seconds) {
                 end.store(true, Ordering::Relaxed);
             }
             match random.below(4000) {
