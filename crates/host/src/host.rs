@@ -389,5 +389,5 @@ fn system(what: &'static str) -> impl Fn(std::io::Error) -> OpenError {
     move |source| OpenError::System { what, source }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
