@@ -2,9 +2,9 @@
 
 use std::hint::black_box;
 
-use userdma_mem::{Frame, FrameMeta, LinkCaps, LinkId, Route, TxBatch};
+use userdma_mem::{Frame, LinkCaps, TxBatch};
 use userdma_nic::Shard;
-use userdma_sim::{ConnectOptions, Memory, Pair, PairOptions, QpEnd};
+use userdma_sim::{ConnectOptions, Memory, Pair, PairOptions, QpEnd, arrival};
 use userdma_verbs::{
     AccessFlags, Mtu, Qpn, RecvWr, SendFlags, SendOp, SendWr, Sge, Time, Wc, WcOpcode, WcStatus,
 };
@@ -204,20 +204,7 @@ fn fill(shard: &mut Shard, now: Time, batches: &mut [TxBatch]) -> usize {
 fn deliver(shard: &mut Shard, now: Time, batch: &TxBatch) {
     let Some(route) = batch.route() else { return };
     for (segment, bytes) in (0..).zip(batch.packets()) {
-        shard.handle_frame(now, Frame { bytes, meta: meta(route, segment) });
-    }
-}
-
-/// What the receiver's socket would say.
-fn meta(route: &Route, segment: u16) -> FrameMeta {
-    FrameMeta {
-        link: LinkId(0),
-        remote: route.local,
-        remote_port: route.local_port,
-        local: route.remote,
-        local_port: route.remote_port,
-        traffic_class: 0,
-        segment,
+        shard.handle_frame(now, Frame { bytes, meta: arrival(route, segment) });
     }
 }
 

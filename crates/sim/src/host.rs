@@ -8,9 +8,11 @@ use userdma_mem::{Buffer, LinkCaps, LinkId, Region, TxBatch};
 use userdma_nic::{Doorbells, GidEntry, Shard, ShardConfig};
 use userdma_objects::{Cq, MrKeys, PdId, QpShared};
 use userdma_verbs::{
-    AccessFlags, AsyncEvent, Gid, PostError, Qpn, RecvWr, RemoteAddr, SendFlags, SendOp, SendWr, Sge, Time,
-    Wc,
+    AccessFlags, AsyncEvent, Gid, PostError, QpInitAttr, QpType, Qpn, RecvWr, RemoteAddr, SendFlags, SendOp,
+    SendWr, Sge, Time, Wc,
 };
+
+use crate::ConnectOptions;
 
 /// A host of the simulated network.
 #[derive(Debug)]
@@ -74,6 +76,16 @@ impl Host {
             batch: TxBatch::new(&caps),
             doorbells,
         }
+    }
+
+    /// A queue pair in RESET with completion queues of its own.
+    pub fn create(&mut self, options: &ConnectOptions) -> QpEnd {
+        let send_cq = self.shard.create_cq(options.cqe, None).expect("a completion queue");
+        let recv_cq = self.shard.create_cq(options.cqe, None).expect("a completion queue");
+        let init = QpInitAttr { qp_type: QpType::Rc, cap: options.cap, sq_sig_all: options.sq_sig_all };
+        let qp =
+            self.shard.create_qp(self.pd, &init, send_cq.number(), recv_cq.number()).expect("a queue pair");
+        QpEnd { qp, send_cq, recv_cq }
     }
 
     /// New memory of `len` zero bytes, registered with these rights.

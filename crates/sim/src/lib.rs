@@ -30,6 +30,6 @@ mod schedule;
 mod star;
 
 pub use host::{Host, Memory, QpEnd};
-pub use net::{Direction, Fate, Faults, NetStats, Network, Transit};
+pub use net::{Direction, Fate, Faults, NetStats, Network, Transit, arrival};
 pub use pair::{ConnectOptions, Pair, PairOptions};
 pub use star::{Star, StarOptions, StarStats};

@@ -322,7 +322,8 @@ impl fmt::Debug for Network {
 /// The byte of a BTH that routers may change, so that the ICRC leaves it out.
 const CONGESTION_BYTE: usize = 4;
 
-fn arrival(route: &Route, segment: u16) -> FrameMeta {
+/// What the receiver's socket says of a packet of a batch that took `route`, `segment` being its place in the batch.
+pub fn arrival(route: &Route, segment: u16) -> FrameMeta {
     FrameMeta {
         link: route.link,
         remote: route.local,

@@ -8,8 +8,8 @@ use userdma_ibt::Window;
 use userdma_mem::{Frame, LinkCaps};
 use userdma_nic::ShardConfig;
 use userdma_verbs::{
-    AccessFlags, AckTimeout, AhAttr, GlobalRoute, Mtu, Psn, QpAttr, QpAttrMask as M, QpCap, QpInitAttr,
-    QpState, QpType, Qpn, RnrTimer, Time,
+    AccessFlags, AckTimeout, AhAttr, GlobalRoute, Mtu, Psn, QpAttr, QpAttrMask as M, QpCap, QpState, Qpn,
+    RnrTimer, Time,
 };
 
 use crate::{Direction, Faults, Host, Network, QpEnd, Transit};
@@ -176,13 +176,7 @@ impl Pair {
 
     /// A queue pair in RESET with completion queues of its own.
     pub fn create(&mut self, side: usize, options: &ConnectOptions) -> QpEnd {
-        let host = &mut self.hosts[side];
-        let send_cq = host.shard.create_cq(options.cqe, None).expect("a completion queue");
-        let recv_cq = host.shard.create_cq(options.cqe, None).expect("a completion queue");
-        let init = QpInitAttr { qp_type: QpType::Rc, cap: options.cap, sq_sig_all: options.sq_sig_all };
-        let qp =
-            host.shard.create_qp(host.pd, &init, send_cq.number(), recv_cq.number()).expect("a queue pair");
-        QpEnd { qp, send_cq, recv_cq }
+        self.hosts[side].create(options)
     }
 
     /// The attributes with which `side` goes to `state` as part of a connection to the peer's QP `dest`.

@@ -10,11 +10,12 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use userdma_ibt::Window;
-use userdma_mem::{Frame, FrameMeta, LinkCaps, LinkId};
+use userdma_mem::{Frame, FrameMeta, LinkCaps};
 use userdma_nic::ShardConfig;
-use userdma_verbs::{QpInitAttr, QpType, Time};
+use userdma_verbs::Time;
 
 use crate::host::{Host, QpEnd};
+use crate::net::arrival;
 use crate::pair::{ConnectOptions, UP, attributes};
 use crate::schedule::Schedule;
 
@@ -127,7 +128,7 @@ impl Star {
 
     /// A reliable connection between two hosts, in RTS on both sides, each with its own completion queues.
     pub fn connect(&mut self, hosts: [usize; 2], options: &ConnectOptions) -> [QpEnd; 2] {
-        let ends = hosts.map(|host| self.create(host, options));
+        let ends = hosts.map(|host| self.hosts[host].create(options));
         for side in [0, 1] {
             let (peer, dest) = (self.hosts[hosts[1 - side]].address, ends[1 - side].qp.qpn());
             for (state, mask) in UP {
@@ -137,16 +138,6 @@ impl Star {
             }
         }
         ends
-    }
-
-    fn create(&mut self, host: usize, options: &ConnectOptions) -> QpEnd {
-        let host = &mut self.hosts[host];
-        let send_cq = host.shard.create_cq(options.cqe, None).expect("a completion queue");
-        let recv_cq = host.shard.create_cq(options.cqe, None).expect("a completion queue");
-        let init = QpInitAttr { qp_type: QpType::Rc, cap: options.cap, sq_sig_all: options.sq_sig_all };
-        let qp =
-            host.shard.create_qp(host.pd, &init, send_cq.number(), recv_cq.number()).expect("a queue pair");
-        QpEnd { qp, send_cq, recv_cq }
     }
 
     /// Lets every device do what can be done now, then goes to the next point in time at which something happens, and does
@@ -193,15 +184,7 @@ impl Star {
                 self.stats.lost += 1;
                 continue;
             }
-            let meta = FrameMeta {
-                link: LinkId(0),
-                remote: route.local,
-                remote_port: route.local_port,
-                local: route.remote,
-                local_port: route.remote_port,
-                traffic_class: route.traffic_class,
-                segment,
-            };
+            let meta = arrival(route, segment);
             let parcel = Parcel { to, bytes: bytes.to_vec(), meta };
             self.events.push(port.up_free + self.options.round_trip / 4, Event::AtSwitch(parcel));
         }
