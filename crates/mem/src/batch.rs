@@ -72,16 +72,12 @@ impl TxBatch {
     /// Whether a packet of `size` bytes to `route` can join: same route, not longer than the first, nothing
     /// shorter before it, and room.
     pub fn fits(&self, route: &Route, size: usize) -> bool {
-        if size == 0 || size > self.bytes.len() - self.len {
-            return false;
-        }
-        if self.count == 0 {
-            return true;
-        }
-        !self.closed
-            && self.count < self.max_packets
-            && size <= self.segment
-            && self.route.as_ref() == Some(route)
+        self.has_room(size) && (self.count == 0 || self.route.as_ref() == Some(route))
+    }
+
+    fn has_room(&self, size: usize) -> bool {
+        let joins = || !self.closed && self.count < self.max_packets && size <= self.segment;
+        size > 0 && size <= self.bytes.len() - self.len && (self.count == 0 || joins())
     }
 
     /// Room for a packet of `size` bytes: its index and its bytes (with any contents), or `None` if it does not fit.
@@ -95,13 +91,22 @@ impl TxBatch {
             self.segment = size;
             self.route = Some(*route);
         }
+        Some(self.append(size))
+    }
+
+    /// As [`TxBatch::push`] to the route that the batch has.
+    pub fn push_more(&mut self, size: usize) -> Option<(u16, &mut [u8])> {
+        (self.count > 0 && self.has_room(size)).then(|| self.append(size))
+    }
+
+    fn append(&mut self, size: usize) -> (u16, &mut [u8]) {
         self.closed = size < self.segment;
         let start = self.len;
         self.len += size;
         self.count += 1;
         // A batch of 65,507 bytes holds no more packets than an index can count.
         let index = u16::try_from(self.count - 1).unwrap_or(u16::MAX);
-        Some((index, &mut self.bytes[start..start + size]))
+        (index, &mut self.bytes[start..start + size])
     }
 
     /// Takes back the last packet, of `size` bytes, which could not be filled. Does nothing on an empty batch.

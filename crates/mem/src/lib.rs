@@ -15,3 +15,4 @@ pub use buffer::Buffer;
 pub use fault::{install as install_fault_handler, unblock as unblock_fault_signals};
 pub use frame::{Frame, FrameMeta, LinkCaps, LinkId};
 pub use region::{MemError, Region};
+pub use routine::crc32;

@@ -38,6 +38,15 @@ impl Raw {
         Ok(copied?)
     }
 
+    /// As `read`, and goes on with the CRC-32 in `crc`.
+    #[inline]
+    pub(crate) fn read_crc(&self, offset: u64, dst: &mut [u8], crc: &mut u32) -> Result<(), MemError> {
+        let at = self.locate(offset, dst.len())?;
+        // SAFETY: the source lies inside the range, which may be read by the promise of `new`; `dst` is ours alone.
+        *crc = unsafe { routine::copy_crc(dst.as_mut_ptr(), at, dst.len(), *crc) }?;
+        Ok(())
+    }
+
     /// Copies `src` to `offset`, the last 8 bytes last.
     #[inline]
     pub(crate) fn write(&self, offset: u64, src: &[u8]) -> Result<(), MemError> {

@@ -107,6 +107,17 @@ impl Region {
         self.raw.read(offset, dst)
     }
 
+    /// As [`Region::read`], and goes on with the CRC-32 (Ethernet's) in `crc`: that of everything before the bytes becomes
+    /// that of everything up to their end. The CRC is that of the bytes in `dst`, even if others write to the region
+    /// meanwhile. One pass where the processor can; after an error `crc` is as it was.
+    ///
+    /// # Errors
+    /// As [`Region::read`].
+    #[inline]
+    pub fn read_crc(&self, offset: u64, dst: &mut [u8], crc: &mut u32) -> Result<(), MemError> {
+        self.raw.read_crc(offset, dst, crc)
+    }
+
     /// Copies `src` into the region at `offset`; the last 8 bytes are stored last. After an error any part may be written.
     ///
     /// Each of the last 8 bytes is stored exactly once, from 8 bytes on by one store (which others see whole if its

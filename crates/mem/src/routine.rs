@@ -12,6 +12,37 @@
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Faulted;
 
+/// The CRC-32 of Ethernet that `crc`, the one of everything before `bytes`, comes to with them; 0 before the first.
+#[inline]
+pub fn crc32(crc: u32, bytes: &[u8]) -> u32 {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(crc) = fold::crc(crc, bytes) {
+        return crc;
+    }
+    let mut hasher = crc32fast::Hasher::new_with_initial(crc);
+    hasher.update(bytes);
+    hasher.finalize()
+}
+
+/// Copies by `copy`, then computes the CRC of what arrived.
+///
+/// # Safety
+/// As [`copy_crc`].
+unsafe fn copy_then_crc(
+    copy: unsafe fn(*mut u8, *const u8, usize) -> Result<(), Faulted>,
+    dst: *mut u8,
+    src: *const u8,
+    len: usize,
+    crc: u32,
+) -> Result<u32, Faulted> {
+    // SAFETY: the caller's promise.
+    unsafe { copy(dst, src, len) }?;
+    // SAFETY: the caller's alone and mapped, by contract; it was filled just now.
+    Ok(crc32(crc, unsafe { std::slice::from_raw_parts(dst, len) }))
+}
+
+#[cfg(target_arch = "x86_64")]
+mod fold;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 #[cfg(target_arch = "x86_64")]

@@ -52,6 +52,15 @@ pub(crate) unsafe fn copy_last_word_last(dst: *mut u8, src: *const u8, len: usiz
     }
 }
 
+/// As [`copy`], and returns the CRC-32 that `crc`, the one of everything before the bytes, comes to with them.
+///
+/// # Safety
+/// As [`copy`]; the destination is the caller's alone, and mapped.
+pub(crate) unsafe fn copy_crc(dst: *mut u8, src: *const u8, len: usize, crc: u32) -> Result<u32, Faulted> {
+    // SAFETY: the caller's promise.
+    unsafe { super::copy_then_crc(copy, dst, src, len, crc) }
+}
+
 /// Loads 8 bytes, aligned to 8, with acquire order.
 ///
 /// # Safety

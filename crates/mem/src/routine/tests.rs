@@ -30,10 +30,20 @@ fn ways() -> impl Iterator<Item = Way> {
     let chosen = [
         way("copy", false, super::copy),
         way("copy_last_word_last", true, super::copy_last_word_last),
+        way("copy_crc", false, copy_crc),
         way("portable copy", false, portable::copy),
         way("portable copy_last_word_last", true, portable::copy_last_word_last),
     ];
     chosen.into_iter().chain(machine_ways())
+}
+
+/// The copy that computes a CRC, as a copy.
+///
+/// # Safety
+/// As that.
+unsafe fn copy_crc(dst: *mut u8, src: *const u8, len: usize) -> Result<(), Faulted> {
+    // SAFETY: the caller's promise.
+    unsafe { super::copy_crc(dst, src, len, 0) }.map(|_| ())
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -163,6 +173,61 @@ fn random_long_lengths_equal_the_plain_copy() {
             );
         }
     }
+}
+
+/// What `crc` comes to with these bytes, by the library alone.
+fn crc_after(crc: u32, bytes: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new_with_initial(crc);
+    hasher.update(bytes);
+    hasher.finalize()
+}
+
+#[test]
+fn the_crc_goes_on_over_what_is_copied() {
+    let mut random = Seeded(3);
+    let src = random.bytes(9000);
+    let mut dst = vec![0; src.len()];
+    let lens = (0..1500).chain([1500, 2047, 2048, 4095, 4096, 4097, 8192, 8999]);
+    for len in lens {
+        let from = random.below(src.len() - len);
+        let before = u32::try_from(random.next() >> 32).unwrap();
+        let expected = crc_after(before, &src[from..from + len]);
+        for (name, copy_crc) in [("chosen", super::copy_crc as CopyCrc), ("portable", portable::copy_crc)] {
+            // SAFETY: both ranges are the test's own.
+            let crc = unsafe { copy_crc(dst.as_mut_ptr(), src[from..].as_ptr(), len, before) };
+            assert_eq!(crc, Ok(expected), "{name}: {len} bytes from {from}");
+        }
+    }
+}
+
+type CopyCrc = unsafe fn(*mut u8, *const u8, usize, u32) -> Result<u32, Faulted>;
+
+/// The CRC must be that of the packet that leaves, not that of the memory a moment later.
+#[test]
+fn the_crc_is_that_of_the_copy_though_the_source_changes() {
+    const LEN: usize = 4096;
+    let words: Vec<AtomicU64> = (0..LEN as u64 / 8).map(AtomicU64::new).collect();
+    let is_done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            pin_to_processor(0);
+            while !is_done.load(Ordering::Relaxed) {
+                words.iter().for_each(|word| {
+                    word.fetch_add(0x0101, Ordering::Relaxed);
+                });
+            }
+        });
+        pin_to_processor(1);
+        let mut dst = vec![0; LEN];
+        for round in 0..20_000 {
+            // Not a whole number of vectors, now and then.
+            let len = LEN - round % 9;
+            // SAFETY: atomics may be read by such copies; the destination is ours.
+            let crc = unsafe { super::copy_crc(dst.as_mut_ptr(), words.as_ptr().cast(), len, 7) };
+            assert_eq!(crc, Ok(crc_after(7, &dst[..len])), "{len} bytes");
+        }
+        is_done.store(true, Ordering::Relaxed);
+    });
 }
 
 #[test]

@@ -15,7 +15,7 @@
 
 use std::arch::{global_asm, is_x86_feature_detected};
 
-use super::Faulted;
+use super::{Faulted, fold};
 
 /// Copies 0 ..= 128 bytes (count in RDX) from RSI to RDI by moves that may overlap, then runs `$finish`.
 /// Changes RAX, RCX, R10, R11, XMM0-7.
@@ -152,6 +152,10 @@ macro_rules! keep_tail {
     };
 }
 
+pub(super) use done;
+pub(super) use routine;
+pub(super) use symbol;
+
 global_asm!(
     ".pushsection .text.userdma_mem_routines, \"ax\", @progbits",
     symbol!("userdma_mem_plain_start"),
@@ -207,7 +211,7 @@ global_asm!(
 
 /// What an atomic routine returns in two registers.
 #[repr(C)]
-struct Word {
+pub(super) struct Word {
     /// 0, or 1 after a fault.
     error: u64,
     /// The memory's value; anything after a fault.
@@ -215,7 +219,7 @@ struct Word {
 }
 
 impl Word {
-    fn result(self) -> Result<u64, Faulted> {
+    pub(super) fn result(self) -> Result<u64, Faulted> {
         if self.error == 0 { Ok(self.value) } else { Err(Faulted) }
     }
 }
@@ -250,7 +254,9 @@ pub(crate) fn recovery(instruction: usize) -> Option<usize> {
     let inside = |start: *const u8, end: *const u8| (start.addr()..end.addr()).contains(&instruction);
     if inside(&raw const userdma_mem_plain_start, &raw const userdma_mem_plain_end) {
         Some(userdma_mem_plain_recovery as *const () as usize)
-    } else if inside(&raw const userdma_mem_avx_start, &raw const userdma_mem_avx_end) {
+    } else if inside(&raw const userdma_mem_avx_start, &raw const userdma_mem_avx_end)
+        || fold::contains(instruction)
+    {
         Some(userdma_mem_avx_recovery as *const () as usize)
     } else {
         None
@@ -297,6 +303,20 @@ pub(crate) unsafe fn copy_last_word_last(dst: *mut u8, src: *const u8, len: usiz
     };
     // SAFETY: the caller's promise; the routine returns an error where memory is missing.
     checked(unsafe { routine(dst, src, len) })
+}
+
+/// As [`copy`], and returns the CRC-32 that `crc`, the one of everything before the bytes, comes to with them.
+///
+/// # Safety
+/// As [`copy`]; the destination is the caller's alone, and mapped.
+#[inline]
+pub(crate) unsafe fn copy_crc(dst: *mut u8, src: *const u8, len: usize, crc: u32) -> Result<u32, Faulted> {
+    if len >= fold::MIN && fold::is_supported() {
+        // SAFETY: the caller's promise; the processor has the instructions.
+        return unsafe { fold::copy_crc(dst, src, len, crc) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { super::copy_then_crc(copy, dst, src, len, crc) }
 }
 
 /// Loads 8 bytes, aligned to 8, with acquire order.
