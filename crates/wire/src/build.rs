@@ -114,6 +114,12 @@ impl<'a> PacketWriter<'a> {
     /// Ends the headers of a packet with `len` bytes of payload, and returns the payload's place.
     #[inline]
     pub fn payload(self, len: usize) -> &'a mut [u8] {
+        self.split(len).1
+    }
+
+    /// As [`PacketWriter::payload`], and returns the headers before it.
+    #[inline]
+    pub fn split(self, len: usize) -> (&'a mut [u8], &'a mut [u8]) {
         debug_assert_eq!(
             Some(self.at),
             Opcode::from_byte(self.bytes[0]).map(|opcode| opcode.info().header_len),
@@ -126,9 +132,10 @@ impl<'a> PacketWriter<'a> {
             "room does not fit the packet"
         );
         self.bytes[1] = self.bytes[1] & !0x30 | PAD_BITS[pad_len];
-        let (payload, rest) = self.bytes[self.at..].split_at_mut(len);
+        let (headers, rest) = self.bytes.split_at_mut(self.at);
+        let (payload, rest) = rest.split_at_mut(len);
         rest[..pad_len].fill(0);
-        payload
+        (headers, payload)
     }
 
     /// Ends a packet without payload.

@@ -22,6 +22,53 @@ pub(crate) fn solve_two_bytes(crc_diff: u32, tail_len: usize) -> Option<[u8; 2]>
     u16::try_from(register).ok().map(u16::to_le_bytes)
 }
 
+/// By how much the CRC of a message changes if two of its bytes change by `change`, as they lie in memory, and `AFTER` bytes
+/// follow them.
+#[inline]
+pub(crate) fn two_bytes<const AFTER: usize>(change: [u8; 2]) -> u32 {
+    let tables = const { &[changes(AFTER + 1), changes(AFTER)] };
+    tables[0][usize::from(change[0])] ^ tables[1][usize::from(change[1])]
+}
+
+/// The CRC register after `bytes`, from the one before them. For a few bytes, and as many each time: a lookup each, none of
+/// which waits for another.
+#[inline]
+pub(crate) fn register_after<const N: usize>(register: u32, bytes: &[u8; N]) -> u32 {
+    let tables = const { &short_tables::<N>() };
+    let mut mixed = *bytes;
+    for (byte, of_register) in mixed.iter_mut().zip(register.to_le_bytes()) {
+        *byte ^= of_register;
+    }
+    mixed.iter().zip(tables).fold(0, |sum, (&byte, table)| sum ^ table[usize::from(byte)])
+}
+
+const fn short_tables<const N: usize>() -> [[u32; 256]; N] {
+    assert!(N >= 4, "the register goes into the first four bytes");
+    let mut tables = [[0; 256]; N];
+    let mut n = 0;
+    while n < N {
+        tables[n] = changes(N - 1 - n);
+        n += 1;
+    }
+    tables
+}
+
+/// What each byte comes to that `after` zero bytes follow.
+const fn changes(after: usize) -> [u32; 256] {
+    let mut table = [0; 256];
+    let (mut at, mut byte) = (0, 0_u32);
+    while at < table.len() {
+        let (mut register, mut bit) = (byte, 0);
+        while bit < 8 * (after + 1) {
+            register = multiply_by_x(register);
+            bit += 1;
+        }
+        table[at] = register;
+        (at, byte) = (at + 1, byte + 1);
+    }
+    table
+}
+
 /// x^(-8·n), by n.
 static BACK_BYTES: [u32; 256] = powers(inverse_of_x_to_the(8));
 /// x^(-8·256·n), by n.
@@ -76,6 +123,35 @@ const fn divide_by_x(a: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What `crc` comes to with `bytes`, by the library.
+    fn crc_after(crc: u32, bytes: &[u8]) -> u32 {
+        let mut hasher = crc32fast::Hasher::new_with_initial(crc);
+        hasher.update(bytes);
+        hasher.finalize()
+    }
+
+    #[test]
+    fn a_few_bytes_are_looked_up() {
+        let bytes: [u8; 16] = std::array::from_fn(|n| u8::try_from(n * 37 % 251).unwrap());
+        for register in [0, 1, 0x8000_0000, 0xffff_ffff, 0x1234_5678] {
+            assert_eq!(!register_after(register, &bytes), crc_after(!register, &bytes));
+            let twelve = bytes.first_chunk::<12>().unwrap();
+            assert_eq!(!register_after(register, twelve), crc_after(!register, twelve));
+        }
+    }
+
+    #[test]
+    fn two_bytes_change_a_crc_by_what_they_are() {
+        let message = [0x5a; 40];
+        for change in [[0, 0], [0, 1], [0x80, 0], [0xff, 0xff], [0x12, 0x34]] {
+            let mut changed = message;
+            changed[16] ^= change[0];
+            changed[17] ^= change[1];
+            let diff = crc_after(0, &message) ^ crc_after(0, &changed);
+            assert_eq!(two_bytes::<22>(change), diff, "{change:?}");
+        }
+    }
 
     #[test]
     fn division_undoes_multiplication() {

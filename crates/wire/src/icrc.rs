@@ -11,7 +11,7 @@ use crc32fast::Hasher;
 
 use crate::ICRC_LEN;
 use crate::bth::Bth;
-use crate::crc_algebra::solve_two_bytes;
+use crate::crc_algebra::{register_after, solve_two_bytes, two_bytes};
 use crate::packet::Packet;
 
 /// The masked IP and UDP headers of one flow, ready for the CRC of each of its packets.
@@ -73,7 +73,7 @@ impl Pseudo {
     /// `covered` holds at least a BTH; with less, the result means nothing.
     #[inline]
     pub fn icrc(&self, covered: &[u8], ipv4_id: u16) -> u32 {
-        transport_crc(self.headers_crc(udp_len(covered), ipv4_id), covered)
+        transport_crc(extend_icrc, self.headers_crc(udp_len(covered.len()), ipv4_id), covered)
     }
 
     /// The CRC of everything before the BTH.
@@ -147,20 +147,28 @@ impl Pseudo {
 pub struct FlowIcrc {
     pseudo: Pseudo,
     memo: [Remembered; MEMO],
+    crc32: Crc32,
 }
 
-/// The CRC of the headers for one length and identification; length 0 for none.
+/// A way to go on with the CRC-32 of Ethernet: what the first comes to with the bytes that follow.
+pub type Crc32 = fn(u32, &[u8]) -> u32;
+
+/// The CRC of the headers for one length, and identification 0; length 0 for none.
 #[derive(Clone, Copy, Debug)]
 struct Remembered {
     udp_len: u16,
-    ipv4_id: u16,
     crc: u32,
 }
 
 impl FlowIcrc {
     /// A flow with these headers.
     pub const fn new(pseudo: Pseudo) -> Self {
-        Self { pseudo, memo: [Remembered { udp_len: 0, ipv4_id: 0, crc: 0 }; MEMO] }
+        Self::with_crc32(pseudo, extend_icrc)
+    }
+
+    /// The same, with another way to compute it: a faster one, say.
+    pub const fn with_crc32(pseudo: Pseudo, crc32: Crc32) -> Self {
+        Self { pseudo, memo: [Remembered { udp_len: 0, crc: 0 }; MEMO], crc32 }
     }
 
     /// As [`Pseudo::seal`].
@@ -179,45 +187,84 @@ impl FlowIcrc {
         self.pseudo.judge(expected, packet, id_hint)
     }
 
+    /// The ICRC as far as the end of `headers`, those from the BTH on of a packet of `len` bytes: for whoever goes on with it
+    /// over the payload ([`extend_icrc`], or any other CRC-32 of Ethernet) and ends with [`seal_packet`].
     #[inline]
-    fn icrc(&mut self, covered: &[u8], ipv4_id: u16) -> u32 {
-        let udp_len = udp_len(covered);
-        // Lengths are multiples of four; the packets of a batch have one length and identifications in a row.
-        let slot = &mut self.memo[usize::from((udp_len >> 2) ^ ipv4_id) % MEMO];
-        if (slot.udp_len, slot.ipv4_id) != (udp_len, ipv4_id) {
-            let crc = self.pseudo.headers_crc(udp_len, ipv4_id);
-            *slot = Remembered { udp_len, ipv4_id, crc };
+    pub fn begin(&mut self, headers: &[u8], len: usize, ipv4_id: u16) -> u32 {
+        transport_crc(self.crc32, self.headers_crc(udp_len(len - ICRC_LEN), ipv4_id), headers)
+    }
+
+    /// As [`Pseudo::icrc`].
+    #[inline]
+    pub fn icrc(&mut self, covered: &[u8], ipv4_id: u16) -> u32 {
+        transport_crc(self.crc32, self.headers_crc(udp_len(covered.len()), ipv4_id), covered)
+    }
+
+    /// The CRC of everything before the BTH.
+    #[inline]
+    fn headers_crc(&mut self, udp_len: u16, ipv4_id: u16) -> u32 {
+        // Lengths are multiples of four.
+        let slot = &mut self.memo[usize::from(udp_len >> 2) % MEMO];
+        if slot.udp_len != udp_len {
+            *slot = Remembered { udp_len, crc: self.pseudo.headers_crc(udp_len, 0) };
         }
-        transport_crc(slot.crc, covered)
+        // The packets of a batch have identifications in a row.
+        if self.pseudo.is_ipv4() {
+            slot.crc ^ two_bytes::<AFTER_ID_V4>(ipv4_id.to_be_bytes())
+        } else {
+            slot.crc
+        }
     }
 }
 
-/// The length in the UDP header of a packet. An IP packet has at most 65535 bytes: a longer one is nobody's packet, and
-/// any result will do.
+/// Goes on with an ICRC over the next bytes of its packet. See [`FlowIcrc::begin`].
 #[inline]
-fn udp_len(covered: &[u8]) -> u16 {
-    u16::try_from(covered.len() + ICRC_LEN + 8).unwrap_or(u16::MAX)
+pub fn extend_icrc(icrc: u32, bytes: &[u8]) -> u32 {
+    let mut hasher = Hasher::new_with_initial(icrc);
+    hasher.update(bytes);
+    hasher.finalize()
+}
+
+/// Ends a packet with `icrc`, which covers its headers and its `payload_len` bytes of payload: goes on over the
+/// padding and stores it in the last four bytes. See [`FlowIcrc::begin`].
+///
+/// # Panics
+/// If `packet` is shorter than an ICRC.
+#[inline]
+pub fn seal_packet(packet: &mut [u8], icrc: u32, payload_len: usize) {
+    let padding = &[0; 3][..payload_len.wrapping_neg() & 3];
+    seal_with(packet, |_| if padding.is_empty() { icrc } else { extend_icrc(icrc, padding) });
+}
+
+/// The length in the UDP header of a packet of which the ICRC covers so many bytes. An IP packet has at most 65535 bytes: a
+/// longer one is nobody's packet, and any result will do.
+#[inline]
+fn udp_len(covered_len: usize) -> u16 {
+    u16::try_from(covered_len + ICRC_LEN + 8).unwrap_or(u16::MAX)
 }
 
 /// Goes on with the CRC of a packet from its BTH on.
 #[inline]
-fn transport_crc(headers: u32, covered: &[u8]) -> u32 {
-    let mut hasher = Hasher::new_with_initial(headers);
-    // Sixteen bytes are one step of the CRC, twelve two: an acknowledgement has that many.
-    if let Some((first, rest)) = covered.split_first_chunk::<16>() {
-        let mut first = *first;
-        first[MASKED] = 0xff;
-        hasher.update(&first);
-        hasher.update(rest);
-    } else {
-        let mut bth = [0; Bth::LEN];
-        let len = covered.len().min(Bth::LEN);
-        bth[..len].copy_from_slice(&covered[..len]);
-        bth[MASKED] = 0xff;
-        hasher.update(&bth);
-        hasher.update(&covered[len..]);
+fn transport_crc(crc32: Crc32, headers: u32, covered: &[u8]) -> u32 {
+    // An acknowledgement has sixteen bytes, and no more.
+    if let Ok(acknowledgement) = covered.try_into() {
+        return masked_crc::<16>(headers, acknowledgement);
     }
-    hasher.finalize()
+    match covered.split_first_chunk() {
+        Some((bth, [])) => masked_crc::<{ Bth::LEN }>(headers, bth),
+        Some((bth, rest)) => crc32(masked_crc::<{ Bth::LEN }>(headers, bth), rest),
+        // Nobody's packet.
+        None => headers,
+    }
+}
+
+/// The same for a BTH and the few bytes after it.
+#[inline]
+fn masked_crc<const N: usize>(headers: u32, start: &[u8; N]) -> u32 {
+    let mut masked = *start;
+    masked[MASKED] = 0xff;
+    // The register is kept inverted between two steps.
+    !register_after(!headers, &masked)
 }
 
 #[inline]
@@ -244,5 +291,5 @@ const PSEUDO_MAX: usize = PSEUDO_V6;
 const AFTER_ID_V4: usize = 14 + 8;
 /// The byte of the BTH with the congestion marks.
 const MASKED: usize = 4;
-/// Pairs of length and identification that a flow remembers.
+/// Lengths that a flow remembers.
 const MEMO: usize = 8;

@@ -34,7 +34,7 @@ pub use build::{PacketWriter, packet_len};
 pub use cnp::{CNP_LEN, write_cnp};
 pub use ext::{AtomicAckEth, AtomicEth, Deth, Feth, Ieth, ImmDt, Reth, XrcEth};
 pub use grh::Grh;
-pub use icrc::{FlowIcrc, IcrcCheck, Pseudo};
+pub use icrc::{Crc32, FlowIcrc, IcrcCheck, Pseudo, extend_icrc, seal_packet};
 pub use id_window::{IcrcVerdict, IdVerdict, IdWindow};
 pub use malformed::Malformed;
 pub use opcode::{ExtHeaders, Opcode, OpcodeInfo, Operation, PayloadRule, Position, Service};
