@@ -26,7 +26,7 @@ use userdma_mem::{Route, TxBatch};
 use userdma_verbs::{
     AsyncEvent, PKey, Psn, QpAttr, QpAttrMask, QpCap, QpState, Time, Wc, WcOpcode, WcStatus,
 };
-use userdma_wire::{Bth, FlowIcrc, Opcode, Packet, PacketWriter};
+use userdma_wire::{Bth, FlowIcrc, Opcode, Packet, PacketWriter, seal_packet};
 
 use self::answers::BrokenRead;
 use self::requester::Requester;
@@ -186,7 +186,7 @@ impl Rc {
         let Some(path) = &mut self.path else { return Ok(Fill::Done) };
         let is_conversing = self.resp.heard_at.is_some_and(|at| ctx.now.since(at) < CONVERSATION);
         let begins = self.state == QpState::Rts;
-        let mut out = Out { path, attr: &self.attr, batch, is_conversing, begins };
+        let mut out = Out { path, attr: &self.attr, batch, is_conversing, begins, is_ours: false };
         if self.resp.fill(ctx, &mut out)? == Fill::More {
             return Ok(Fill::More);
         }
@@ -314,6 +314,8 @@ struct Out<'a> {
     is_conversing: bool,
     /// New messages are begun, not only those finished that were.
     begins: bool,
+    /// The batch goes where the path does.
+    is_ours: bool,
 }
 
 /// A packet's place in a batch: to be written, then sealed.
@@ -338,7 +340,10 @@ impl Out<'_> {
 
     /// Room for a packet, if it fits the batch.
     fn push(&mut self, size: usize) -> Option<Place<'_>> {
-        let (index, bytes) = self.batch.push(&self.path.route, size)?;
+        let pushed =
+            if self.is_ours { self.batch.push_more(size) } else { self.batch.push(&self.path.route, size) };
+        let (index, bytes) = pushed?;
+        self.is_ours = true;
         Some(Place { bytes, index, icrc: &mut self.path.icrc })
     }
 }
@@ -352,7 +357,34 @@ impl Place<'_> {
     fn seal(self) {
         self.icrc.seal(self.bytes, self.index);
     }
+
+    /// Writes and seals a packet with `len` bytes of payload: its headers by `headers`, and the payload by `copy`, which
+    /// goes on with the CRC that it is given, or leaves that to a second pass if it is given none.
+    #[inline]
+    fn fill<E>(
+        self,
+        bth: &Bth,
+        len: usize,
+        headers: impl FnOnce(PacketWriter<'_>) -> PacketWriter<'_>,
+        copy: impl FnOnce(&mut [u8], Option<&mut u32>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let Self { bytes, index, icrc } = self;
+        let size = bytes.len();
+        let (headers, payload) = headers(PacketWriter::new(bytes, bth)).split(len);
+        if len < LONG {
+            copy(payload, None)?;
+            icrc.seal(bytes, index);
+        } else {
+            let mut crc = icrc.begin(headers, size, index);
+            copy(payload, Some(&mut crc))?;
+            seal_packet(bytes, crc, len);
+        }
+        Ok(())
+    }
 }
+
+/// Bytes of payload from which on it is copied and covered by the ICRC in one pass.
+const LONG: usize = 256;
 
 /// How long after a request of the peer an answer is expected to be followed by another.
 const CONVERSATION: Duration = Duration::from_micros(100);

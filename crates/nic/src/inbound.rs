@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 
-use userdma_mem::FrameMeta;
+use userdma_mem::{FrameMeta, crc32};
 use userdma_verbs::Time;
 use userdma_wire::{FlowIcrc, IcrcCheck, IdVerdict, IdWindow, Packet, Pseudo};
 
@@ -69,7 +69,7 @@ impl Flow {
             local_port: meta.local_port,
             canonical_remote: remote,
             canonical_local: local,
-            icrc: FlowIcrc::new(Pseudo::new(remote, local, meta.remote_port, meta.local_port)),
+            icrc: FlowIcrc::with_crc32(Pseudo::new(remote, local, meta.remote_port, meta.local_port), crc32),
             id_slot: ids.find(remote),
         }
     }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use userdma_ibt::Path;
-use userdma_mem::Route;
+use userdma_mem::{Route, crc32};
 use userdma_verbs::{
     AccessFlags, AhAttr, DeviceAttr, Gid, ModifyQpError, Mtu, QpAttr, QpAttrMask as M, QpState, Qpn, Time,
     Transition,
@@ -70,7 +70,7 @@ impl Shard {
         let label = if av.grh.flow_label != 0 { av.grh.flow_label } else { flow_label(qpn, dest) };
         let route = self.resolve(av, label)?;
         let pseudo = Pseudo::new(route.local, route.remote, route.local_port, route.remote_port);
-        Ok(Path { route, icrc: FlowIcrc::new(pseudo) })
+        Ok(Path { route, icrc: FlowIcrc::with_crc32(pseudo, crc32) })
     }
 
     /// Where packets with an address vector go. `label` chooses the transmit socket.

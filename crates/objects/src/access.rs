@@ -105,6 +105,18 @@ impl<'a> RemoteAccess<'a> {
         }
     }
 
+    /// As [`read`](Self::read), and goes on with the CRC-32 in `crc` ([`Region::read_crc`]).
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    #[inline]
+    pub fn read_crc(&self, at: u64, dst: &mut [u8], crc: &mut u32) -> Result<(), MemError> {
+        match self.piece(at, dst.len() as u64)? {
+            Some((region, offset)) => region.read_crc(offset, dst, crc),
+            None => Ok(()),
+        }
+    }
+
     /// Copies to `at` bytes into the range.
     ///
     /// # Errors

@@ -71,7 +71,8 @@ pub fn sgl_len(sgl: &[Sge]) -> u64 {
     sgl.iter().map(|s| u64::from(s.length)).sum()
 }
 
-/// Copies the next `dst.len()` bytes of the message into `dst` and moves the cursor.
+/// Copies the next `dst.len()` bytes of the message into `dst` and moves the cursor. If there is a `crc`, it goes on over them
+/// (see [`userdma_mem::Region::read_crc`]).
 ///
 /// Keys are looked up in each call, so that a region which ended since the last one is noticed. Only the bytes that
 /// are copied need to lie in their region, not the whole element.
@@ -84,13 +85,18 @@ pub fn gather(
     sgl: &[Sge],
     cursor: &mut SgCursor,
     dst: &mut [u8],
+    mut crc: Option<&mut u32>,
 ) -> Result<(), SglError> {
     let mut rest = dst;
     while !rest.is_empty() {
         let (access, length) = open(mrs, pd, sgl, cursor, rest.len(), false)?;
         // `length` is at most `rest.len()`, as asked for.
         let (now, later) = rest.split_at_mut(length as usize);
-        access.read(0, now).map_err(SglError::Mem)?;
+        let copied = match crc.as_deref_mut() {
+            Some(crc) => access.read_crc(0, now, crc),
+            None => access.read(0, now),
+        };
+        copied.map_err(SglError::Mem)?;
         cursor.offset += length;
         rest = later;
     }

@@ -91,7 +91,7 @@ fn a_list_whose_memory_vanished_is_an_error_and_the_cursor_stands_there() {
     assert_eq!(scatter(&mrs, PD, &sgl, &mut cursor, &[7; 1]), gone, "again");
 
     let (mut cursor, mut bytes) = (SgCursor::default(), [0; 16]);
-    assert_eq!(gather(&mrs, PD, &sgl, &mut cursor, &mut bytes), gone);
+    assert_eq!(gather(&mrs, PD, &sgl, &mut cursor, &mut bytes, None), gone);
     assert_eq!(cursor, SgCursor { index: 1, offset: 0 });
     assert_eq!(bytes[..10], [7; 10], "what there was has been copied");
 }

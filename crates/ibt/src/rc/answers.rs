@@ -295,16 +295,24 @@ fn send_read_packet(ctx: &mut Ctx<'_>, out: &mut Out<'_>, read: &ReadAnswer) -> 
         )
         .map_err(|_| NakCode::RemoteAccess)?;
     let bth = out.bth(opcode, read.first_psn.add(read.next));
-    let Some(mut place) = out.push(size) else { return Ok(false) };
-    let mut writer = place.writer(&bth);
-    if opcode != Opcode::RcReadResponseMiddle {
-        writer = writer.aeth(&Aeth::new(Syndrome::ACK, read.msn));
-    }
-    if memory.read(0, writer.payload(payload_len as usize)).is_err() {
+    let Some(place) = out.push(size) else { return Ok(false) };
+    let aeth = (opcode != Opcode::RcReadResponseMiddle).then(|| Aeth::new(Syndrome::ACK, read.msn));
+    let filled = place.fill(
+        &bth,
+        payload_len as usize,
+        |writer| match &aeth {
+            Some(aeth) => writer.aeth(aeth),
+            None => writer,
+        },
+        |payload, crc| match crc {
+            Some(crc) => memory.read_crc(0, payload, crc),
+            None => memory.read(0, payload),
+        },
+    );
+    if filled.is_err() {
         out.batch.pop(size);
         return Err(NakCode::RemoteOperational);
     }
-    place.seal();
     Ok(true)
 }
 

@@ -36,7 +36,11 @@ impl Data {
     }
 
     /// Writes the extension headers of the packet at `position` of a message of `len` bytes.
+    #[inline]
     pub(super) fn headers(self, writer: PacketWriter<'_>, len: u32, position: Position) -> PacketWriter<'_> {
+        if position == Position::Middle {
+            return writer;
+        }
         let starts = matches!(position, Position::First | Position::Only);
         let ends = matches!(position, Position::Last | Position::Only);
         let writer = match self {

@@ -2,7 +2,7 @@
 
 use userdma_objects::{SgCursor, Wqe, gather};
 use userdma_verbs::{AtomicOp, BindMw, QpAttr, QpState, RKey, RemoteAddr, SendFlags, SendOp, WcStatus};
-use userdma_wire::{AtomicEth, Opcode, Reth, packet_len};
+use userdma_wire::{AtomicEth, Opcode, Reth, extend_icrc, packet_len};
 
 use super::data::{Data, position};
 use super::requester::{Mark, Requester};
@@ -97,17 +97,18 @@ impl Requester {
         if opcode.is_read_or_atomic() && self.reads.len() >= usize::from(attr.max_rd_atomic).max(1) {
             return Err(Wait::Idle);
         }
-        let outstanding = self.next_psn.distance(self.una_psn);
-        if outstanding >= MAX_PSNS {
+        if self.next_psn.distance(self.una_psn) >= MAX_PSNS {
             return Err(Wait::Idle);
         }
+        if self.has_room(window, wqe, attr) { Ok(()) } else { Err(Wait::Window) }
+    }
+
+    /// Whether the next packet of the element fits the window.
+    #[inline]
+    fn has_room(&self, window: &Window, wqe: &Wqe, attr: &QpAttr) -> bool {
         let cost = packet_cost(payload_of(wqe.len, attr.path_mtu.bytes(), self.next_packet));
         // Packets that asked for no acknowledgement would wait for ever behind a full window: one more may go.
-        if may_send(window, self.in_flight, cost) || self.since_ack_req > 0 {
-            Ok(())
-        } else {
-            Err(Wait::Window)
-        }
+        may_send(window, self.in_flight, cost) || self.since_ack_req > 0
     }
 
     /// Gives the element its PSNs, and a READ the size of its pieces.
@@ -139,13 +140,34 @@ impl Requester {
         Step::Sent
     }
 
+    /// Sends packets of a message, as many as the batch and the window take.
     fn send_data(&mut self, ctx: &mut Ctx<'_>, out: &mut Out<'_>, wqe: &Wqe, data: Data) -> Step {
-        let mark = self.mark(self.next);
+        let packets = self.mark(self.next).packets;
+        let message = self.next;
+        loop {
+            let step = self.send_packet(ctx, out, wqe, data, packets);
+            if !matches!(step, Step::Sent)
+                || self.next != message
+                || !self.has_room(ctx.window, wqe, out.attr)
+            {
+                return step;
+            }
+        }
+    }
+
+    fn send_packet(
+        &mut self,
+        ctx: &mut Ctx<'_>,
+        out: &mut Out<'_>,
+        wqe: &Wqe,
+        data: Data,
+        packets: u32,
+    ) -> Step {
         let payload_len = payload_of(wqe.len, out.mtu(), self.next_packet);
-        let position = position(self.next_packet, mark.packets);
+        let position = position(self.next_packet, packets);
         let opcode = data.opcode(position);
         let size = packet_len(opcode, payload_len as usize);
-        let is_last = self.next_packet + 1 == mark.packets;
+        let is_last = self.next_packet + 1 == packets;
         let cost = packet_cost(payload_len);
         let mut bth = out.bth(opcode, self.next_psn);
         bth.set_ack_req(
@@ -155,21 +177,26 @@ impl Requester {
         );
         bth.set_solicited(is_last && wqe.flags.contains(SendFlags::SOLICITED));
         let offset = self.next_packet * out.mtu();
-        let Some(mut place) = out.push(size) else { return Step::Batch };
-        let writer = data.headers(place.writer(&bth), wqe.len, position);
-        let payload = writer.payload(payload_len as usize);
-        let copied = match self.ring.get(self.next) {
-            Some(e) if wqe.flags.contains(SendFlags::INLINE) => copy_inline(e.inline, offset, payload),
-            Some(e) => gather(ctx.mrs, ctx.qp.pd(), e.sgl, &mut self.cursor, payload).is_ok(),
-            None => false,
-        };
-        if !copied {
+        let Some(place) = out.push(size) else { return Step::Batch };
+        let (element, cursor) = (self.ring.get(self.next), &mut self.cursor);
+        let filled = place.fill(
+            &bth,
+            payload_len as usize,
+            |writer| data.headers(writer, wqe.len, position),
+            |payload, crc| match element {
+                Some(e) if wqe.flags.contains(SendFlags::INLINE) => {
+                    copy_inline(e.inline, offset, payload, crc)
+                }
+                Some(e) => gather(ctx.mrs, ctx.qp.pd(), e.sgl, cursor, payload, crc).map_err(|_| Missing),
+                None => Err(Missing),
+            },
+        );
+        if filled.is_err() {
             out.batch.pop(size);
             return Step::Fault(WcStatus::LocProtErr);
         }
-        place.seal();
         self.since_ack_req = if bth.ack_req() { 0 } else { self.since_ack_req + 1 };
-        self.sent(ctx, out.attr, 1, cost, mark.packets);
+        self.sent(ctx, out.attr, 1, cost, packets);
         Step::Sent
     }
 
@@ -298,12 +325,17 @@ enum Step {
     Fault(WcStatus),
 }
 
-fn copy_inline(inline: &[u8], offset: u32, payload: &mut [u8]) -> bool {
+/// The payload is not where the element says.
+struct Missing;
+
+fn copy_inline(inline: &[u8], offset: u32, payload: &mut [u8], crc: Option<&mut u32>) -> Result<(), Missing> {
     let start = offset as usize;
-    inline.get(start..start + payload.len()).is_some_and(|bytes| {
-        payload.copy_from_slice(bytes);
-        true
-    })
+    let bytes = inline.get(start..start + payload.len()).ok_or(Missing)?;
+    payload.copy_from_slice(bytes);
+    if let Some(crc) = crc {
+        *crc = extend_icrc(*crc, bytes);
+    }
+    Ok(())
 }
 
 fn invalidate(ctx: &mut Ctx<'_>, rkey: RKey) -> Result<(), WcStatus> {

@@ -55,12 +55,12 @@ fn pieces_are_gathered_across_elements() {
     let sgl = [sge(key, 0x110, 3), sge(key, 0x105, 0), sge(key, 0x102, 2), sge(key, 0x11c, 4)];
     let mut cursor = SgCursor::default();
     let mut piece = [0; 4];
-    gather(&mrs, PD, &sgl, &mut cursor, &mut piece).expect("valid");
+    gather(&mrs, PD, &sgl, &mut cursor, &mut piece, None).expect("valid");
     assert_eq!(piece, [16, 17, 18, 2]);
-    gather(&mrs, PD, &sgl, &mut cursor, &mut piece).expect("valid");
+    gather(&mrs, PD, &sgl, &mut cursor, &mut piece, None).expect("valid");
     assert_eq!(piece, [3, 28, 29, 30]);
-    gather(&mrs, PD, &sgl, &mut cursor, &mut []).expect("nothing is always there");
-    assert_eq!(gather(&mrs, PD, &sgl, &mut cursor, &mut piece), Err(SglError::TooShort));
+    gather(&mrs, PD, &sgl, &mut cursor, &mut [], None).expect("nothing is always there");
+    assert_eq!(gather(&mrs, PD, &sgl, &mut cursor, &mut piece, None), Err(SglError::TooShort));
     assert_eq!(piece[0], 31, "what there was has been copied");
 }
 
@@ -82,7 +82,7 @@ fn pieces_are_scattered_across_elements_and_nothing_else_is_touched() {
 fn a_message_of_no_bytes_needs_no_list() {
     let mrs = MrTable::new(1);
     let mut cursor = SgCursor::default();
-    assert_eq!(gather(&mrs, PD, &[], &mut cursor, &mut []), Ok(()));
+    assert_eq!(gather(&mrs, PD, &[], &mut cursor, &mut [], None), Ok(()));
     assert_eq!(
         scatter(&mrs, PD, &[sge(LKey::new(3), 0, 5)], &mut cursor, &[]),
         Ok(()),
@@ -109,7 +109,7 @@ fn a_fault_names_its_element_and_the_cursor_stands_there() {
         let result = if write {
             scatter(&mrs, PD, &sgl, &mut cursor, &[0; 4])
         } else {
-            gather(&mrs, PD, &sgl, &mut cursor, &mut [0; 6])
+            gather(&mrs, PD, &sgl, &mut cursor, &mut [0; 6], None)
         };
         assert_eq!(result, Err(SglError::Access { index: 2, fault }));
         assert_eq!(cursor, SgCursor { index: 2, offset: 0 });
@@ -123,9 +123,9 @@ fn an_element_that_reaches_past_2_to_the_64_is_refused() {
         mrs.register(PD, region(4), u64::MAX - 3, AccessFlags::empty()).expect("up to the last address");
     let sgl = [sge(keys.lkey, u64::MAX - 3, 8)];
     let mut cursor = SgCursor::default();
-    assert_eq!(gather(&mrs, PD, &sgl, &mut cursor, &mut [0; 4]), Ok(()));
+    assert_eq!(gather(&mrs, PD, &sgl, &mut cursor, &mut [0; 4], None), Ok(()));
     let refused = Err(SglError::Access { index: 0, fault: AccessFault::Bounds });
-    assert_eq!(gather(&mrs, PD, &sgl, &mut cursor, &mut [0]), refused);
+    assert_eq!(gather(&mrs, PD, &sgl, &mut cursor, &mut [0], None), refused);
 }
 
 #[test]
@@ -134,10 +134,10 @@ fn only_the_bytes_that_are_used_need_to_be_in_the_region() {
     let sgl = [sge(key, 0x11e, 100)];
     let mut cursor = SgCursor::default();
     let mut two = [0; 2];
-    assert_eq!(gather(&mrs, PD, &sgl, &mut cursor, &mut two), Ok(()));
+    assert_eq!(gather(&mrs, PD, &sgl, &mut cursor, &mut two, None), Ok(()));
     assert_eq!(two, [30, 31]);
     let refused = Err(SglError::Access { index: 0, fault: AccessFault::Bounds });
-    assert_eq!(gather(&mrs, PD, &sgl, &mut cursor, &mut two), refused);
+    assert_eq!(gather(&mrs, PD, &sgl, &mut cursor, &mut two, None), refused);
 }
 
 #[test]
@@ -211,7 +211,7 @@ proptest! {
         let (mut cursor, mut done) = (SgCursor::default(), 0);
         for piece in pieces {
             let mut dst = vec![0; piece];
-            let result = gather(&flat.mrs, PD, &flat.sgl, &mut cursor, &mut dst);
+            let result = gather(&flat.mrs, PD, &flat.sgl, &mut cursor, &mut dst, None);
             let there = piece.min(message.len() - done);
             prop_assert_eq!(result, if there == piece { Ok(()) } else { Err(SglError::TooShort) });
             prop_assert_eq!(&dst[..there], &message[done..done + there]);
@@ -220,7 +220,7 @@ proptest! {
             // A cursor made anew finds the same place.
             let mut again = SgCursor::at(&flat.sgl, (done - there) as u64);
             let mut dst_again = vec![0; there];
-            prop_assert_eq!(gather(&flat.mrs, PD, &flat.sgl, &mut again, &mut dst_again), Ok(()));
+            prop_assert_eq!(gather(&flat.mrs, PD, &flat.sgl, &mut again, &mut dst_again, None), Ok(()));
             prop_assert_eq!(&dst_again[..], &dst[..there]);
         }
     }
