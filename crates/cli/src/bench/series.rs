@@ -125,9 +125,10 @@ pub(crate) fn all() -> Vec<Series> {
         add(tool.id, tool.about, tool.memory, Source::Tool(tool));
     }
     add("udp_stream_no_icrc", "the raw stream without ICRC", PAGES, pair(Kind::UdpNoIcrcBandwidth, plain));
+    add("udp_stream_own_icrc", "the raw stream with our ICRC", PAGES, pair(Kind::UdpOwnIcrcBandwidth, plain));
     add(
         "udp_stream",
-        "raw stream: GSO, GRO, ICRC, one copy, 4096 bytes a packet",
+        "raw stream: GSO, GRO, ICRC by crc32fast, one copy, 4096 bytes a packet",
         PAGES,
         pair(Kind::UdpBandwidth, plain),
     );
@@ -142,6 +143,7 @@ pub(crate) fn all() -> Vec<Series> {
     add("read_1m", "READ of 1 MiB", PAGES, pair(Kind::ReadBandwidth, plain));
     add("send_1m", "SEND of 1 MiB", PAGES, pair(Kind::SendBandwidth, plain));
     add("udp_stream_1024", "the raw stream, 1024 bytes a packet", PAGES, pair(Kind::UdpBandwidth, mtu));
+    add("udp_stream_1024_own_icrc", "the same with our ICRC", PAGES, pair(Kind::UdpOwnIcrcBandwidth, mtu));
     add("write_1m_1024", "WRITE of 1 MiB at path MTU 1024", PAGES, pair(Kind::WriteBandwidth, mtu));
     add("udp_stream_small", "the raw stream, receive buffer 212,992", PAGES, pair(Kind::UdpBandwidth, small));
     add("write_1m_small", "WRITE of 1 MiB, receive buffer 212,992", PAGES, pair(Kind::WriteBandwidth, small));

@@ -22,6 +22,7 @@ use crate::pair::pattern::Difference;
 use bandwidth::Learn;
 pub use rig::{Rig, Role};
 pub use setup::Setup;
+use udp::Icrc;
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
@@ -64,8 +65,10 @@ pub enum Kind {
     UdpBlockingLatency,
     /// Small packets over plain UDP sockets, 32 in a system call, none joined.
     UdpRate,
-    /// Packets as those of WRITEs over plain UDP sockets: GSO, GRO, ICRC, one copy.
+    /// Packets as those of WRITEs over plain UDP sockets: GSO, GRO, ICRC by a library, one copy.
     UdpBandwidth,
+    /// The same with the device's way to compute the ICRC.
+    UdpOwnIcrcBandwidth,
     /// The same without ICRC.
     UdpNoIcrcBandwidth,
 }
@@ -146,8 +149,9 @@ pub fn lead(rig: &mut Rig, order: Order) -> Result<Outcome, Failure> {
         Kind::UdpUnconnectedLatency => pingpong::lead(&mut udp::PingPong::unconnected(rig, len)?, slice),
         Kind::UdpBlockingLatency => pingpong::lead(&mut udp::PingPong::blocking(rig, len)?, slice),
         Kind::UdpRate => udp::lead_rate(rig, slice),
-        Kind::UdpBandwidth => udp::lead_stream(rig, slice, len, true),
-        Kind::UdpNoIcrcBandwidth => udp::lead_stream(rig, slice, len, false),
+        Kind::UdpBandwidth => udp::lead_stream(rig, slice, len, Icrc::Library),
+        Kind::UdpOwnIcrcBandwidth => udp::lead_stream(rig, slice, len, Icrc::Device),
+        Kind::UdpNoIcrcBandwidth => udp::lead_stream(rig, slice, len, Icrc::None),
     }
 }
 
@@ -194,8 +198,9 @@ impl<'a> Follower<'a> {
             Kind::UdpUnconnectedLatency => pingpong::follow(&mut udp::PingPong::unconnected(rig, len)?),
             Kind::UdpBlockingLatency => pingpong::follow(&mut udp::PingPong::blocking(rig, len)?),
             Kind::UdpRate => udp::follow_rate(rig),
-            Kind::UdpBandwidth => udp::follow_stream(rig, len, true),
-            Kind::UdpNoIcrcBandwidth => udp::follow_stream(rig, len, false),
+            Kind::UdpBandwidth => udp::follow_stream(rig, len, Icrc::Library),
+            Kind::UdpOwnIcrcBandwidth => udp::follow_stream(rig, len, Icrc::Device),
+            Kind::UdpNoIcrcBandwidth => udp::follow_stream(rig, len, Icrc::None),
         }
     }
 }
@@ -214,6 +219,7 @@ impl Kind {
             | Self::UdpBlockingLatency
             | Self::UdpRate
             | Self::UdpBandwidth
+            | Self::UdpOwnIcrcBandwidth
             | Self::UdpNoIcrcBandwidth => true,
             Self::SendLatency
             | Self::WriteLatency
@@ -236,6 +242,7 @@ impl Kind {
             | Self::ReadBandwidth
             | Self::SendBandwidth
             | Self::UdpBandwidth
+            | Self::UdpOwnIcrcBandwidth
             | Self::UdpNoIcrcBandwidth => 1 << 20,
             Self::TcpBandwidth => 128 << 10,
             Self::SendLatency
@@ -278,6 +285,7 @@ impl Kind {
             | Self::UdpBlockingLatency
             | Self::UdpRate
             | Self::UdpBandwidth
+            | Self::UdpOwnIcrcBandwidth
             | Self::UdpNoIcrcBandwidth => None,
         }
     }

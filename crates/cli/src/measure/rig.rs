@@ -124,6 +124,7 @@ impl Rig {
             | Kind::UdpBlockingLatency
             | Kind::UdpRate
             | Kind::UdpBandwidth
+            | Kind::UdpOwnIcrcBandwidth
             | Kind::UdpNoIcrcBandwidth => {}
         }
         Ok(())

@@ -14,7 +14,7 @@ use crate::failure::Failure;
 
 pub(super) use pingpong::PingPong;
 pub(super) use rate::{follow_rate, lead_rate};
-pub(super) use stream::{follow_stream, lead_stream};
+pub(super) use stream::{Icrc, follow_stream, lead_stream};
 
 /// A side's UDP sockets.
 #[derive(Debug)]

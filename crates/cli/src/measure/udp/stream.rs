@@ -3,9 +3,11 @@
 //! ever sent again and nothing is put in order.
 
 use std::io;
+use std::net::SocketAddr;
 
 use userdma_link::{clock, raw};
-use userdma_wire::Pseudo;
+use userdma_mem::crc32;
+use userdma_wire::{FlowIcrc, Pseudo};
 
 use super::{Unconnected, end, receive_count, tell_end};
 use crate::failure::Failure;
@@ -25,12 +27,33 @@ struct Plan<'a> {
     window: u64,
     /// Packets to an acknowledgement.
     ack_each: u64,
-    /// Whether the ICRC is computed and checked.
-    has_icrc: bool,
+}
+
+/// How the ICRC is computed and checked.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(in crate::measure) enum Icrc {
+    /// Not at all.
+    None,
+    /// By the fastest library there is.
+    Library,
+    /// As the device does.
+    Device,
+}
+
+impl Icrc {
+    /// The ICRCs of one direction.
+    fn flow(self, from: SocketAddr, to: SocketAddr) -> Option<FlowIcrc> {
+        let pseudo = Pseudo::new(from.ip(), to.ip(), from.port(), to.port());
+        match self {
+            Self::None => None,
+            Self::Library => Some(FlowIcrc::new(pseudo)),
+            Self::Device => Some(FlowIcrc::with_crc32(pseudo, crc32)),
+        }
+    }
 }
 
 impl<'a> Plan<'a> {
-    fn new(rig: &'a Rig, len: usize, has_icrc: bool) -> Self {
+    fn new(rig: &'a Rig, len: usize) -> Self {
         let payload = len.min(rig.setup.payload()).next_multiple_of(4);
         let packet = HEADER + payload + 4;
         let batch = (MAX_SEND / packet).min(MAX_SEGMENTS);
@@ -43,7 +66,6 @@ impl<'a> Plan<'a> {
             batch,
             window,
             ack_each: (window / 4).clamp(1, 32),
-            has_icrc,
         }
     }
 }
@@ -53,14 +75,14 @@ pub(in crate::measure) fn lead_stream(
     rig: &Rig,
     slice_ns: u64,
     len: usize,
-    has_icrc: bool,
+    icrc: Icrc,
 ) -> Result<Outcome, Failure> {
-    let plan = Plan::new(rig, len, has_icrc);
+    let plan = Plan::new(rig, len);
     let Unconnected { socket, ours, peer } = plan.way;
     // A packet is shorter than 2^16 bytes.
     raw::set_segment_size(socket, u16::try_from(plan.packet).unwrap_or(u16::MAX))
         .map_err(|error| Failure::new(format!("this kernel does not cut UDP packets: {error}")))?;
-    let pseudo = Pseudo::new(ours.ip(), peer.ip(), ours.port(), peer.port());
+    let mut flow = icrc.flow(*ours, *peer);
     let mut batch = vec![0x5a; plan.batch * plan.packet];
     let (mut sent, mut lost, mut acked) = (0, 0, 0);
     let start = clock::now();
@@ -68,8 +90,8 @@ pub(in crate::measure) fn lead_stream(
         // The number stands for the BTH: the device writes one for each packet.
         for (index, packet) in (0_u16..).zip(batch.chunks_exact_mut(plan.packet)) {
             packet[4..12].copy_from_slice(&(sent + u64::from(index)).to_be_bytes());
-            if has_icrc {
-                pseudo.seal(packet, index);
+            if let Some(flow) = &mut flow {
+                flow.seal(packet, index);
             }
         }
         socket.send_to(&batch, peer)?;
@@ -89,12 +111,12 @@ pub(in crate::measure) fn lead_stream(
 }
 
 /// Receives, checks, copies and acknowledges until the other side has enough.
-pub(in crate::measure) fn follow_stream(rig: &Rig, len: usize, has_icrc: bool) -> Result<(), Failure> {
-    let plan = Plan::new(rig, len, has_icrc);
+pub(in crate::measure) fn follow_stream(rig: &Rig, len: usize, icrc: Icrc) -> Result<(), Failure> {
+    let plan = Plan::new(rig, len);
     let Unconnected { socket, ours, peer } = plan.way;
     raw::set_coalescing(socket)
         .map_err(|error| Failure::new(format!("this kernel does not join UDP packets: {error}")))?;
-    let pseudo = Pseudo::new(peer.ip(), ours.ip(), peer.port(), ours.port());
+    let mut flow = icrc.flow(*peer, *ours);
     let mut room = vec![0; 1 << 16];
     let mut target = vec![0; TARGET];
     let (mut count, mut at, mut idle) = (0_u64, 0, 0);
@@ -112,8 +134,8 @@ pub(in crate::measure) fn follow_stream(rig: &Rig, len: usize, has_icrc: bool) -
             return tell_end(plan.way, count);
         }
         for (index, packet) in (0_u16..).zip(room[..len].chunks_exact(plan.packet)) {
-            let (covered, icrc) = packet.split_at(plan.packet - 4);
-            if plan.has_icrc && pseudo.icrc(covered, index).to_le_bytes() != icrc {
+            let (covered, sealed) = packet.split_at(plan.packet - 4);
+            if flow.as_mut().is_some_and(|flow| flow.icrc(covered, index).to_le_bytes() != sealed) {
                 return Err(Failure::new("a packet of the raw reference has a wrong ICRC"));
             }
             if at + plan.payload > TARGET {
