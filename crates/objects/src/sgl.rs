@@ -135,5 +135,6 @@ fn open<'a>(
     Ok((access, piece.length))
 }
 
+#[cfg(not(loom))]
 #[cfg(test)]
 mod tests;

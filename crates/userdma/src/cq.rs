@@ -73,7 +73,7 @@ impl Cq {
 
     /// Whether a poll would find completions, or that the queue has overflowed. Drives nothing.
     pub(crate) fn has_news(&self) -> bool {
-        !self.inner.cq.is_empty() || self.inner.cq.has_overflowed()
+        self.inner.cq.has_news()
     }
 
     /// Gives a work queue a ledger whose work requests complete here.
@@ -113,7 +113,7 @@ impl Cq {
                 return Ok(known);
             }
         }
-        if inner.cq.has_overflowed() && inner.cq.is_empty() {
+        if inner.cq.is_used_up() {
             return Err(Error::CqOverflow { cq: self.number(), cqe: self.capacity() });
         }
         Ok(0)
