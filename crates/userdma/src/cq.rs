@@ -184,7 +184,7 @@ impl Cq {
         loop {
             self.req_notify(Arm::Any)?;
             // A look is enough: packets that are here already end the sleep at once.
-            if self.inner.cq.is_empty() && self.inner.channel.get_event(deadline.left())?.is_none() {
+            if !self.has_news() && self.inner.channel.get_event(deadline.left())?.is_none() {
                 return self.poll(out);
             }
             let polled = self.poll(out)?;
@@ -250,3 +250,26 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// What an array for completions starts with.
 pub(crate) const EMPTY: Wc = Wc::new(0, WcStatus::GeneralErr, WcOpcode::Send, Qpn::new(0));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Another thread has polled the completions just before this one fell asleep.
+    #[test]
+    fn whoever_would_sleep_on_a_queue_in_error_is_told() {
+        let device = Device::open("127.0.22.20").unwrap();
+        let cq = device.create_cq(1).unwrap();
+        let inner = &cq.inner.cq;
+        while !inner.has_overflowed() {
+            let _ = inner.push(EMPTY, false);
+        }
+        while !inner.is_empty() {
+            inner.poll(&mut [EMPTY]);
+        }
+        let started = userdma_host::uptime();
+        let result = cq.wait_in_turn(&mut [EMPTY], &Deadline::after(Some(Duration::from_secs(60))));
+        assert!(matches!(result, Err(Error::CqOverflow { .. })), "{result:?}");
+        assert!(userdma_host::uptime() - started < Duration::from_secs(30), "nobody would have woken it");
+    }
+}
