@@ -151,18 +151,22 @@ impl Cq {
         result
     }
 
-    /// Waits for `count` completions; fewer if `timeout` has passed.
+    /// Waits for `count` completions; fewer if `timeout` has passed, or if an error came after the first of them: the next
+    /// call tells it.
     ///
     /// # Errors
-    /// As [`Cq::wait`]; completions that had come are lost then.
+    /// As [`Cq::wait`]; no completion was taken.
     pub fn wait_for(&self, count: usize, timeout: Option<Duration>) -> Result<Vec<Wc>, Error> {
         let deadline = Deadline::after(timeout);
         let mut all = vec![EMPTY; count];
         let mut filled = 0;
         while filled < count {
-            match self.wait(&mut all[filled..], deadline.left())? {
-                0 => break,
-                taken => filled += taken,
+            match self.wait(&mut all[filled..], deadline.left()) {
+                Ok(0) => break,
+                Ok(taken) => filled += taken,
+                // Errors stay: a queue in error is so for ever, and so is a device that is not usable.
+                Err(_) if filled > 0 => break,
+                Err(error) => return Err(error),
             }
         }
         all.truncate(filled);
