@@ -43,8 +43,8 @@ fn every_command_fails_and_says_why() {
 /// It ends with the first step, long before a measurement.
 #[test]
 fn the_demo_fails_and_says_why() {
-    assert_is_told(&["demo", "--addresses", "127.0.39.2,127.0.39.3", "--seconds", "3600"]);
-    assert_is_told(&["demo", "--addresses", "127.0.39.4,127.0.39.5", "--seconds", "0", "--json"]);
+    assert_is_told(&["demo", "--addresses", "127.0.230.2,127.0.230.3", "--seconds", "3600"]);
+    assert_is_told(&["demo", "--addresses", "127.0.230.4,127.0.230.5", "--seconds", "0", "--json"]);
 }
 
 /// `--help` of a wrong command line goes to standard error, which is not full.
