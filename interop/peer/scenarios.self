@@ -1,6 +1,6 @@
 # name|server command|client command|what it shows: vt against vt between two kernels.
 # A planted_ one must fail, with status 1 on the side that its note names; every other must pass.
-ops_v4|$VT -d rxe0 -z 1048576 -w 9|$VT -d rxe0 -w 9 -s $A -o send:all,send_imm:all,send_se:all,send_inv:all,write:all,write_imm:all,read:all,mwwrite:5000,mwread:5000,cas,cas_no,faa,cas@8,faa@56:8:20|every operation at every size
+ops_v4|$VT -d rxe0 -z 1048576 -w 9|$VT -d rxe0 -w 9 -s $A -o send:all,send_imm:all,send_se:all,send_inv:all,write:all,write_imm:all,read:all,mwwrite:5000,mwread:5000,cas,cas_no,faa,cas@8,faa:8:20@56|every operation at every size
 ops_v6|$VT -d rxe0 -g $G6 -z 1048576 -w 9|$VT -d rxe0 -g $G6 -w 9 -s $A -o send:all,send_imm:all,send_inv:all,write:all,write_imm:all,read:all,cas,faa|the same over IPv6
 ops_many|$VT -d rxe0 -q 128|$VT -d rxe0 -S -s $A -o write:5000:100,read:5000:100,send:5000:60,send_imm:300:60,write_imm:3000:60,faa:8:50,cas:8:50|many posted at once
 ops_wrap|$VT -d rxe0 -P 0xfffffe -z 1048576|$VT -d rxe0 -P 0xfffffd -s $A -o write:all,send:all,read:all,faa|PSN wrap

@@ -306,18 +306,32 @@ static int run_op(const struct op *d, uint64_t len, unsigned count, int64_t fixe
 		say("rate %s size %" PRIu64 ": %.1f MB/s %.0f msg/s", d->name, len, (double)len * count / t / 1e6, count / t);
 	return 0;
 }
+/* The whole text is a number. */
+static int is_number(const char *text, uint64_t *n)
+{
+	char *end;
+
+	*n = strtoull(text, &end, 0);
+	return *text >= '0' && *text <= '9' && !*end;
+}
 static int do_op(char *spec)
 {
 	uint64_t all[] = { 0, 1, 3, o.mtu - 1, o.mtu, o.mtu + 1, 5 * o.mtu, 1 << 20 };
 	char *status = strchr(spec, '='), *at = strchr(spec, '@'), name[32] = "", size[32] = "64", *save = 0;
 	unsigned count = 1, expect = 0;
-	int64_t fixed = at ? (int64_t)strtoull(at + 1, 0, 0) : -1;
+	uint64_t where = 0, len = 0;
+	int64_t fixed;
 	const struct op *d = 0;
 
 	if (status)
 		*status++ = 0;
 	if (at)
-		*at = 0;
+		*at++ = 0;
+	if (at && !is_number(at, &where)) {
+		fail("what follows @ is no offset in %s@%s", spec, at);
+		return 1;
+	}
+	fixed = at ? (int64_t)where : -1;
 	sscanf(spec, "%31[^:]:%31[^:]:%u", name, size, &count);
 	if (!strcmp(name, "sleep")) {
 		usleep(strtoul(size, 0, 0) * 1000);
@@ -336,8 +350,12 @@ static int do_op(char *spec)
 	}
 	if (d->f & ATOMIC)
 		return run_op(d, 8, count, fixed, expect);
-	if (strcmp(size, "all"))
-		return run_op(d, strtoull(size, 0, 0), count, fixed, expect);
+	if (is_number(size, &len))
+		return run_op(d, len, count, fixed, expect);
+	if (strcmp(size, "all")) {
+		fail("%s is no size", size);
+		return 1;
+	}
 	for (unsigned k = 0; k < sizeof all / sizeof *all; k++)
 		if (run_op(d, all[k], count, fixed, expect))
 			return 1;

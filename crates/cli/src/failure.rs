@@ -51,3 +51,11 @@ impl From<userdma::Error> for Failure {
         Self::new(error.to_string())
     }
 }
+
+/// The error with the words that it is one of writing to standard output. An interruption stays as it is: it is no failure.
+pub(crate) fn output(error: io::Error) -> io::Error {
+    if error.kind() == io::ErrorKind::Interrupted {
+        return error;
+    }
+    io::Error::new(error.kind(), format!("standard output: {error}"))
+}

@@ -14,7 +14,7 @@ pub mod measure;
 pub mod pair;
 
 use std::ffi::OsString;
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, ErrorKind, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -27,21 +27,31 @@ pub use failure::Failure;
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
-        Err(error) => {
-            // Help and version are such "errors" too, and end with 0. If nobody reads, nobody misses it.
-            let _ = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
-        }
+        Err(error) => return tell(&error),
     };
     match dispatch(cli.command.unwrap_or_else(|| Command::Demo(args::DemoArgs::default()))) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            if !failure.is_silent() {
-                eprintln!("userdma: {failure}");
-            }
-            ExitCode::FAILURE
-        }
+        Err(failure) => fail(&failure),
     }
+}
+
+/// Prints what is wrong with the arguments. Help and version are such "errors" too, and end with 0.
+fn tell(error: &clap::Error) -> ExitCode {
+    match error.print() {
+        // If nobody reads, nobody misses it.
+        Err(e) if e.kind() != ErrorKind::BrokenPipe && !error.use_stderr() => {
+            fail(&failure::output(e).into())
+        }
+        Ok(()) | Err(_) => ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2)),
+    }
+}
+
+fn fail(failure: &Failure) -> ExitCode {
+    if !failure.is_silent() {
+        // If standard error is gone as well, the status is all that is left.
+        let _ = writeln!(io::stderr(), "userdma: {failure}");
+    }
+    ExitCode::FAILURE
 }
 
 fn dispatch(command: Command) -> Result<(), Failure> {
@@ -57,14 +67,25 @@ fn dispatch(command: Command) -> Result<(), Failure> {
 }
 
 /// Runs `command` with a buffered standard output.
-fn buffered(
-    command: impl FnOnce(&mut BufWriter<std::io::StdoutLock<'static>>) -> Result<(), Failure>,
-) -> Result<(), Failure> {
-    let mut out = BufWriter::with_capacity(1 << 16, std::io::stdout().lock());
+fn buffered(command: impl FnOnce(&mut BufWriter<Output>) -> Result<(), Failure>) -> Result<(), Failure> {
+    let mut out = BufWriter::with_capacity(1 << 16, Output(io::stdout().lock()));
     let result = command(&mut out).and_then(|()| Ok(out.flush()?));
     match result {
         // Nobody reads any more: no news for anybody.
         Err(failure) if failure.is_broken_pipe() => Err(Failure::silent()),
         result => result,
+    }
+}
+
+/// Standard output, whose errors say that they are its.
+struct Output(io::StdoutLock<'static>);
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes).map_err(failure::output)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush().map_err(failure::output)
     }
 }

@@ -245,6 +245,8 @@ fn sleep(shared: &Shared, channel: &Bell, until: u64) -> Woken {
 /// The channel, the bell and one socket for each address of a device.
 const MAX_FDS: usize = 2 + userdma_agent::Embedded::MAX_ADDRESSES;
 
+#[cfg(all(test, loom))]
+mod models;
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;

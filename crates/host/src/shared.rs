@@ -1,10 +1,10 @@
 //! What all who use a device share.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use userdma_link::Capture;
+use userdma_link::{Capture, is_readable};
 use userdma_nic::{Doorbells, GidEntry};
 use userdma_verbs::{AsyncEvent, Qpn};
 
@@ -221,13 +221,6 @@ impl Drop for Bomb<'_> {
     fn drop(&mut self) {
         self.0.fail();
     }
-}
-
-fn is_readable(fd: &impl AsFd) -> bool {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let mut fds = [PollFd::new(fd, PollFlags::IN)];
-    let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
-    poll(&mut fds, Some(&zero)).is_ok_and(|ready| ready > 0)
 }
 
 /// What a poll counts that brings packets.

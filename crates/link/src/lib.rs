@@ -19,6 +19,6 @@ mod udp;
 
 pub use fault::{FaultInjector, FaultStats, Faults, ParseFaultsError};
 pub use iface::{Interface, InterfaceAddr, interface_of, interfaces};
-pub use link::Link;
+pub use link::{Link, is_readable};
 pub use tap::{Capture, Tap};
 pub use udp::{BufferSize, OpenError, RecvReport, SendReport, TX_SOCKETS, TooLong, UdpConfig, UdpLink};

@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use userdma_mem::{Frame, LinkCaps, LinkId, TxBatch};
 use userdma_verbs::Time;
 
@@ -64,5 +65,29 @@ impl AsFd for Link {
         match self {
             Self::Udp(link) => link.as_fd(),
         }
+    }
+}
+
+/// Whether something is queued at a socket, a packet or an error. Never waits. If it cannot be told, something may be.
+pub fn is_readable(socket: &impl AsFd) -> bool {
+    let mut fds = [PollFd::new(socket, PollFlags::IN)];
+    poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) != Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use super::*;
+
+    #[test]
+    fn a_socket_is_readable_from_the_packet_on_until_it_is_taken() {
+        let socket = UdpSocket::bind("127.0.22.4:0").unwrap();
+        assert!(!is_readable(&socket));
+        socket.send_to(b"x", socket.local_addr().unwrap()).unwrap();
+        socket.peek(&mut [0; 1]).unwrap();
+        assert!(is_readable(&socket));
+        socket.recv(&mut [0; 1]).unwrap();
+        assert!(!is_readable(&socket));
     }
 }

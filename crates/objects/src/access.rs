@@ -168,6 +168,7 @@ impl<'a> RemoteAccess<'a> {
 /// Bytes that an atomic works on.
 const ATOMIC_BYTES: u64 = 8;
 
+#[cfg(not(loom))]
 #[cfg(test)]
 mod tests {
     use super::*;

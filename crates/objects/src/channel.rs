@@ -1,10 +1,8 @@
 //! Completion channels: where completion queues report that something arrived.
 
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::{Mutex, lock};
 use std::collections::VecDeque;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-use crate::lock;
 
 /// A completion channel: which completion queues have notified, in order. The host joins it to an eventfd.
 #[derive(Debug)]
@@ -63,6 +61,7 @@ impl CompChannel {
 /// the first was taken.
 const ROOM: usize = 32;
 
+#[cfg(not(loom))]
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,5 +94,63 @@ mod tests {
             [channel.take_event(), channel.take_event(), channel.take_event()],
             [Some(1), Some(2), None]
         );
+    }
+}
+
+#[cfg(loom)]
+#[cfg(test)]
+mod models {
+    use std::sync::Arc;
+
+    use loom::thread;
+
+    use super::*;
+
+    /// The device adds two events while two threads take one each.
+    #[test]
+    fn each_event_is_taken_once() {
+        loom::model(|| {
+            let channel = Arc::new(CompChannel::new(0));
+            let threads = [true, false].map(|is_device| {
+                let channel = Arc::clone(&channel);
+                thread::spawn(move || {
+                    if is_device {
+                        [3, 5].into_iter().for_each(|cq| channel.push_event(cq));
+                        return None;
+                    }
+                    channel.take_event()
+                })
+            });
+            let mine = channel.take_event();
+            let theirs = threads.map(|thread| thread.join().unwrap())[1];
+            let left = std::iter::from_fn(|| channel.take_event());
+            let mut all: Vec<_> = [mine, theirs].into_iter().flatten().chain(left).collect();
+            all.sort_unstable();
+            assert_eq!(all, [3, 5]);
+            assert_eq!(channel.pending(), 0);
+        });
+    }
+
+    /// A completion queue goes while another thread takes events and a third queue notifies.
+    #[test]
+    fn an_event_is_taken_or_forgotten_and_others_stay() {
+        loom::model(|| {
+            let channel = Arc::new(CompChannel::new(0));
+            channel.push_event(3);
+            let other = {
+                let channel = Arc::clone(&channel);
+                thread::spawn(move || channel.push_event(5))
+            };
+            let taker = {
+                let channel = Arc::clone(&channel);
+                thread::spawn(move || channel.take_event())
+            };
+            let forgotten = channel.forget(3);
+            other.join().unwrap();
+            let taken = taker.join().unwrap();
+            assert_eq!(forgotten, usize::from(taken != Some(3)));
+            assert_eq!(channel.pending(), usize::from(taken != Some(5)));
+            assert_eq!(channel.take_event(), (taken != Some(5)).then_some(5));
+        });
     }
 }

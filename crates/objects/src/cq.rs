@@ -1,11 +1,12 @@
 //! Completion queues.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use userdma_verbs::{Wc, WcStatus};
 
-use crate::{CompChannel, lock};
+use crate::CompChannel;
+use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::sync::{Mutex, lock};
 
 /// What a completion queue waits for before it notifies its channel. A request is used up by the notification.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -39,9 +40,9 @@ pub struct Cq {
     number: u32,
     capacity: u32,
     channel: Option<Arc<CompChannel>>,
-    /// The number of completions in the ring, changed under its lock.
+    /// What the ring's `len` is, for those who look without its lock; changed under it.
     count: AtomicU32,
-    /// Changed under the ring's lock.
+    /// The same of the ring's `overflowed`.
     overflowed: AtomicBool,
     ring: Mutex<Ring>,
 }
@@ -53,6 +54,8 @@ struct Ring {
     /// The slot of the oldest completion.
     head: usize,
     len: u32,
+    /// A completion was refused.
+    overflowed: bool,
     armed: Option<Arm>,
 }
 
@@ -60,7 +63,8 @@ impl Cq {
     /// CQ `number` of at least `cqe` entries, reporting to `channel`.
     pub fn new(number: u32, cqe: u32, channel: Option<Arc<CompChannel>>) -> Self {
         let capacity = cqe.max(1);
-        let ring = Ring { slots: Vec::with_capacity(capacity as usize), head: 0, len: 0, armed: None };
+        let slots = Vec::with_capacity(capacity as usize);
+        let ring = Ring { slots, head: 0, len: 0, overflowed: false, armed: None };
         Self {
             number,
             capacity,
@@ -98,10 +102,11 @@ impl Cq {
     /// Device: adds a completion; `solicited` if the sender asked for notification.
     pub fn push(&self, wc: Wc, solicited: bool) -> Pushed {
         let mut ring = lock(&self.ring);
-        if self.overflowed.load(Ordering::Relaxed) {
+        if ring.overflowed {
             return Pushed::Lost;
         }
         if ring.len == self.capacity {
+            ring.overflowed = true;
             self.overflowed.store(true, Ordering::Release);
             return Pushed::Overflow;
         }
@@ -129,10 +134,7 @@ impl Cq {
         if self.is_empty() || out.is_empty() {
             return 0;
         }
-        let mut ring = lock(&self.ring);
-        let taken = ring.take(out, self.capacity as usize);
-        self.publish(&ring);
-        taken
+        self.take(out)
     }
 
     /// Asks for one notification. A stronger request (`Any`) is not weakened by a later `Solicited`.
@@ -152,9 +154,32 @@ impl Cq {
         self.overflowed.load(Ordering::Acquire)
     }
 
+    /// Whether a caller that wants to sleep must not: there is a completion, or the queue is in error and will never
+    /// notify again. No lock.
+    ///
+    /// Asked after [`Cq::arm`], `false` promises an event when either comes, whatever other callers poll.
+    pub fn has_news(&self) -> bool {
+        // In this order: whoever sees that another caller has taken the last completion also sees that a later one was
+        // refused before.
+        !self.is_empty() || self.has_overflowed()
+    }
+
+    /// Whether the queue is in error and everything that it held has been taken. No lock.
+    pub fn is_used_up(&self) -> bool {
+        // In this order: whoever sees the error also sees the completions that came before it.
+        self.has_overflowed() && self.is_empty()
+    }
+
     /// Bytes of memory that the queue takes once all of it has been used.
     pub fn memory_bytes(&self) -> usize {
         size_of::<Self>() + self.capacity as usize * size_of::<Wc>()
+    }
+
+    fn take(&self, out: &mut [Wc]) -> usize {
+        let mut ring = lock(&self.ring);
+        let taken = ring.take(out, self.capacity as usize);
+        self.publish(&ring);
+        taken
     }
 
     fn publish(&self, ring: &Ring) {
@@ -190,5 +215,9 @@ fn wrap(slot: usize, capacity: usize) -> usize {
     if slot >= capacity { slot - capacity } else { slot }
 }
 
+#[cfg(loom)]
+#[cfg(test)]
+mod models;
+#[cfg(not(loom))]
 #[cfg(test)]
 mod tests;

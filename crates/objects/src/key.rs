@@ -191,6 +191,7 @@ impl SplitMix64 {
     }
 }
 
+#[cfg(not(loom))]
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;

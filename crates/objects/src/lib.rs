@@ -17,9 +17,8 @@ mod post;
 mod qp;
 mod rq;
 mod sgl;
+mod sync;
 mod wqe;
-
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use access::{AccessFault, RemoteAccess};
 pub use channel::CompChannel;
@@ -30,8 +29,3 @@ pub use qp::QpShared;
 pub use rq::RecvQueue;
 pub use sgl::{SgCursor, SglError, gather, scatter, sgl_len};
 pub use wqe::{Wqe, WqeRef, WqeRing};
-
-/// Locks a mutex whose critical sections cannot panic, so that poison says nothing about the data.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}

@@ -242,5 +242,6 @@ const SUPPORTED: AccessFlags = AccessFlags::LOCAL_WRITE
 /// IB_UVERBS_ACCESS_OPTIONAL_RANGE`.
 pub(crate) const OPTIONAL: u32 = ((1 << 30) - 1) & !((1 << 20) - 1);
 
+#[cfg(not(loom))]
 #[cfg(test)]
 mod tests;

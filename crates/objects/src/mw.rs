@@ -167,5 +167,6 @@ const SUPPORTED: AccessFlags = AccessFlags::REMOTE_WRITE
     .union(AccessFlags::REMOTE_ATOMIC)
     .union(AccessFlags::ZERO_BASED);
 
+#[cfg(not(loom))]
 #[cfg(test)]
 mod tests;

@@ -74,6 +74,7 @@ impl PdTable {
 
 const NO_PD: ObjectError = ObjectError::NoObject("protection domain");
 
+#[cfg(not(loom))]
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,13 +6,12 @@
 //! Nothing can slip into a queue that was just reset, or into one that was just flushed without the poster knowing
 //! that it must ring.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
-
 use userdma_verbs::{PostError, QpCap, QpInitAttr, QpState, Qpn, RecvWr, SendFlags, SendWr, Sge};
 
 use crate::post::{check_recv, check_recv_state, check_send, check_send_state};
-use crate::{PdId, RecvQueue, WqeRing, lock};
+use crate::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use crate::sync::{Mutex, lock};
+use crate::{PdId, RecvQueue, WqeRing};
 
 /// What callers post to and the device takes from. Shared by reference count; every method is safe on any thread.
 ///
@@ -211,5 +210,6 @@ fn state_from(number: u8) -> QpState {
     ALL.get(usize::from(number)).copied().unwrap_or(QpState::Err)
 }
 
+#[cfg(not(loom))]
 #[cfg(test)]
 mod tests;

@@ -100,6 +100,7 @@ impl RecvQueue {
     }
 }
 
+#[cfg(not(loom))]
 #[cfg(test)]
 mod tests {
     use userdma_verbs::LKey;

@@ -141,5 +141,6 @@ fn open<'a>(
     Ok((access, piece.length))
 }
 
+#[cfg(not(loom))]
 #[cfg(test)]
 mod tests;

@@ -196,5 +196,6 @@ impl WqeRing {
     }
 }
 
+#[cfg(not(loom))]
 #[cfg(test)]
 mod tests;

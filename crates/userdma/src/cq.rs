@@ -73,7 +73,7 @@ impl Cq {
 
     /// Whether a poll would find completions, or that the queue has overflowed. Drives nothing.
     pub(crate) fn has_news(&self) -> bool {
-        !self.inner.cq.is_empty() || self.inner.cq.has_overflowed()
+        self.inner.cq.has_news()
     }
 
     /// Gives a work queue a ledger whose work requests complete here.
@@ -113,7 +113,7 @@ impl Cq {
                 return Ok(known);
             }
         }
-        if inner.cq.has_overflowed() && inner.cq.is_empty() {
+        if inner.cq.is_used_up() {
             return Err(Error::CqOverflow { cq: self.number(), cqe: self.capacity() });
         }
         Ok(0)
@@ -151,18 +151,22 @@ impl Cq {
         result
     }
 
-    /// Waits for `count` completions; fewer if `timeout` has passed.
+    /// Waits for `count` completions; fewer if `timeout` has passed, or if an error came after the first of them: the next
+    /// call tells it.
     ///
     /// # Errors
-    /// As [`Cq::wait`]; completions that had come are lost then.
+    /// As [`Cq::wait`]; no completion was taken.
     pub fn wait_for(&self, count: usize, timeout: Option<Duration>) -> Result<Vec<Wc>, Error> {
         let deadline = Deadline::after(timeout);
         let mut all = vec![EMPTY; count];
         let mut filled = 0;
         while filled < count {
-            match self.wait(&mut all[filled..], deadline.left())? {
-                0 => break,
-                taken => filled += taken,
+            match self.wait(&mut all[filled..], deadline.left()) {
+                Ok(0) => break,
+                Ok(taken) => filled += taken,
+                // Errors stay: a queue in error is so for ever, and so is a device that is not usable.
+                Err(_) if filled > 0 => break,
+                Err(error) => return Err(error),
             }
         }
         all.truncate(filled);
@@ -184,7 +188,7 @@ impl Cq {
         loop {
             self.req_notify(Arm::Any)?;
             // A look is enough: packets that are here already end the sleep at once.
-            if self.inner.cq.is_empty() && self.inner.channel.get_event(deadline.left())?.is_none() {
+            if !self.has_news() && self.inner.channel.get_event(deadline.left())?.is_none() {
                 return self.poll(out);
             }
             let polled = self.poll(out)?;
@@ -250,3 +254,26 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// What an array for completions starts with.
 pub(crate) const EMPTY: Wc = Wc::new(0, WcStatus::GeneralErr, WcOpcode::Send, Qpn::new(0));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Another thread has polled the completions just before this one fell asleep.
+    #[test]
+    fn whoever_would_sleep_on_a_queue_in_error_is_told() {
+        let device = Device::open("127.0.22.20").unwrap();
+        let cq = device.create_cq(1).unwrap();
+        let inner = &cq.inner.cq;
+        while !inner.has_overflowed() {
+            let _ = inner.push(EMPTY, false);
+        }
+        while !inner.is_empty() {
+            inner.poll(&mut [EMPTY]);
+        }
+        let started = userdma_host::uptime();
+        let result = cq.wait_in_turn(&mut [EMPTY], &Deadline::after(Some(Duration::from_secs(60))));
+        assert!(matches!(result, Err(Error::CqOverflow { .. })), "{result:?}");
+        assert!(userdma_host::uptime() - started < Duration::from_secs(30), "nobody would have woken it");
+    }
+}

@@ -25,7 +25,7 @@ const ADDEND: u64 = 0x1122_3344_5566_7788;
 const SWAP0: u64 = 0xa0a1_a2a3_a4a5_a6a7;
 
 /// Works through all operations and has the server judge them.
-pub(crate) fn run(options: &Options, side: &Side, mut stream: TcpStream) -> Setup<Report> {
+pub(crate) fn run(options: &Options, side: &Side<'_>, mut stream: TcpStream) -> Setup<Report> {
     let steps: Vec<Step> =
         options.operations.split(',').map(|text| Step::parse(text, options.mtu)).collect::<Result<_, _>>()?;
     let mut client = Client::new(options, side, read_windows(options, side, &mut stream)?);
@@ -45,7 +45,7 @@ pub(crate) fn run(options: &Options, side: &Side, mut stream: TcpStream) -> Setu
 }
 
 /// The server's windows: the first is in `struct peer`, several are told in a line `mw KEY...`.
-fn read_windows(options: &Options, side: &Side, stream: &mut TcpStream) -> Setup<Vec<RKey>> {
+fn read_windows(options: &Options, side: &Side<'_>, stream: &mut TcpStream) -> Setup<Vec<RKey>> {
     if options.windows < 2 {
         return Ok(vec![side.peer.window]);
     }
@@ -77,7 +77,7 @@ struct Pending {
 
 struct Client<'a> {
     options: &'a Options,
-    side: &'a Side,
+    side: &'a Side<'a>,
     windows: Vec<RKey>,
     model: Model,
     ledger: Vec<Entry>,
@@ -91,7 +91,7 @@ struct Client<'a> {
 }
 
 impl<'a> Client<'a> {
-    fn new(options: &'a Options, side: &'a Side, windows: Vec<RKey>) -> Self {
+    fn new(options: &'a Options, side: &'a Side<'a>, windows: Vec<RKey>) -> Self {
         Self {
             options,
             side,

@@ -7,6 +7,9 @@
 //! server: userdma-vt -d ADDRESS [options]
 //! client: userdma-vt -d ADDRESS -s SERVER-IP -o OP[,OP...] [options]
 //! ```
+//! With `-n N` it is N connections at once, on as many TCP ports, each with a queue pair of its own on one device; the other
+//! side is N processes.
+//!
 //! The status is 0 if all was right, 1 if an operation or a check failed, 2 if something could not be set up.
 
 #![forbid(unsafe_code)]
@@ -26,7 +29,7 @@ use std::process::ExitCode;
 
 use options::Options;
 use report::Report;
-use side::Side;
+use side::{Adapter, Side};
 
 /// What cannot be set up; a failed check is no such error.
 type Setup<T> = Result<T, Box<dyn std::error::Error>>;
@@ -48,14 +51,29 @@ fn main() -> ExitCode {
     }
 }
 
+/// All connections of one device, at once; what they found, together.
 fn run(options: &Options) -> Setup<Report> {
-    let (side, stream) = Side::connect(options)?;
-    let report = match &options.server {
-        Some(_) => client::run(options, &side, stream)?,
-        None => server::run(options, &side, stream)?,
-    };
-    side.print_counters()?;
-    Ok(report)
+    let adapter = Adapter::open(options)?;
+    let reports: Vec<_> = std::thread::scope(|scope| {
+        let start =
+            |options: Options| scope.spawn(|| connection(&adapter, options).map_err(|e| e.to_string()));
+        let threads: Vec<_> = options.connections().map(start).collect();
+        threads.into_iter().map(|thread| thread.join().map_err(|_| "a connection panicked")).collect()
+    });
+    let mut all = Report::default();
+    for report in reports {
+        all.add(report??);
+    }
+    adapter.print_counters()?;
+    Ok(all)
+}
+
+fn connection(adapter: &Adapter, options: Options) -> Setup<Report> {
+    let (side, stream) = Side::connect(&options, adapter)?;
+    match &options.server {
+        Some(_) => client::run(&options, &side, stream),
+        None => server::run(&options, &side, stream),
+    }
 }
 
 fn verdict(report: &Report) -> ExitCode {

@@ -15,6 +15,7 @@ both    -d OWN ADDRESS  -p TCP-PORT (18515)  -m PATH-MTU (1024)  -P first PSN (0
         -r retry count (7)  -R RNR retry (7)  -N min RNR timer (12)  -a outstanding READs and atomics (4)
         -b region, MiB (8)  -w N type 2 memory windows over the server's region  -X WHAT plant a wrong byte
         -B poll instead of sleeping  -c FILE capture  -F FAULTS of received packets, as loss=0.01,seed=7
+        -n N connections at once (1), on TCP ports from -p on
 server  -q receives kept posted (16)  -z size of each (64 KiB)  -D MS post them later
         -E receives may end in error  -A rights of the region (wra)  -Z sleep until the client is done
 client  -S signal every operation  -1 one operation at a time";
@@ -41,6 +42,8 @@ pub(crate) struct Options {
     pub(crate) server: Option<IpAddr>,
     pub(crate) operations: String,
     pub(crate) tcp_port: u16,
+    /// Connections at once.
+    pub(crate) count: u16,
     pub(crate) mtu: Mtu,
     pub(crate) psn: Psn,
     pub(crate) timeout: AckTimeout,
@@ -71,6 +74,7 @@ impl Default for Options {
             server: None,
             operations: "send".into(),
             tcp_port: 18515,
+            count: 1,
             mtu: Mtu::Mtu1024,
             psn: Psn::new(0x1000),
             timeout: AckTimeout::new(14).unwrap_or_default(),
@@ -109,7 +113,15 @@ impl Options {
         if options.device.is_empty() {
             return Err("-d is missing".into());
         }
+        if options.tcp_port.checked_add(options.count).is_none() {
+            return Err(format!("-n {}: no such ports from {} on", options.count, options.tcp_port));
+        }
         Ok(options)
+    }
+
+    /// The options of each connection.
+    pub(crate) fn connections(&self) -> impl Iterator<Item = Self> {
+        (0..self.count).map(|i| Self { tcp_port: self.tcp_port + i, ..self.clone() })
     }
 
     fn set_switch(&mut self, name: &str) -> bool {
@@ -131,6 +143,7 @@ impl Options {
             "-s" => self.server = Some(value.parse().ok()?),
             "-o" => self.operations = value.into(),
             "-p" => self.tcp_port = value.parse().ok()?,
+            "-n" => self.count = value.parse().ok().filter(|n| (1..=64).contains(n))?,
             "-m" => self.mtu = Mtu::from_bytes(value.parse().ok()?)?,
             "-P" => self.psn = Psn::new(u32::try_from(number(value)?).ok()?),
             "-T" => self.timeout = AckTimeout::new(value.parse().ok()?)?,
@@ -192,8 +205,16 @@ mod tests {
     }
 
     #[test]
+    fn each_connection_has_a_port_of_its_own() {
+        let ports = |line| parse(line).unwrap().connections().map(|c| c.tcp_port).collect::<Vec<_>>();
+        assert_eq!(ports("-d x"), [18515]);
+        assert_eq!(ports("-d x -p 100 -n 3"), [100, 101, 102]);
+    }
+
+    #[test]
     fn what_is_not_possible_is_refused_with_its_value() {
         assert_eq!(parse("-d x -m 1000").err().as_deref(), Some("-m 1000: not possible"));
+        assert!(parse("-d x -n 0").is_err() && parse("-d x -p 65535 -n 2").is_err());
         assert!(parse("").is_err() && parse("-d x -q 0").is_err() && parse("-d x -Q").is_err());
     }
 }

@@ -22,6 +22,13 @@ impl Report {
         self.passed += count;
     }
 
+    /// What another connection of this side found belongs to it, too.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.first = self.first.take().or(other.first);
+        self.failures += other.failures;
+        self.passed += other.passed;
+    }
+
     /// Compares bytes and names the first wrong one, counted from `base`. Whether all are right.
     pub(crate) fn same(&mut self, what: &str, base: i64, got: &[u8], want: &[u8]) -> bool {
         if got == want {
@@ -72,6 +79,17 @@ mod tests {
             Some("buffer: byte 0 is 0x58, should be 0x62 (2 of 4 bytes wrong)")
         );
         assert_eq!(report.failures(), 2);
+    }
+
+    #[test]
+    fn one_failure_of_one_connection_is_the_sides() {
+        let (mut all, mut bad) = (Report::default(), Report::default());
+        all.pass(2);
+        bad.pass(3);
+        bad.fail("x");
+        all.add(bad);
+        all.add(Report::default());
+        assert_eq!((all.first_failure(), all.failures(), all.passed()), (Some("x"), 1, 5));
     }
 
     #[test]

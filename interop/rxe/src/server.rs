@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const QUIET: Duration = Duration::from_millis(20);
 
 /// Posts the receives that are there from the start.
-pub(crate) fn post_first(options: &Options, side: &Side) -> Setup<()> {
+pub(crate) fn post_first(options: &Options, side: &Side<'_>) -> Setup<()> {
     if options.receive_delay.is_none() {
         for ordinal in 0..options.receives {
             post_receive(options, side, u32::try_from(ordinal)?)?;
@@ -34,7 +34,7 @@ pub(crate) fn post_first(options: &Options, side: &Side) -> Setup<()> {
 }
 
 /// Serves until the client's ledger is complete, then judges.
-pub(crate) fn run(options: &Options, side: &Side, mut stream: TcpStream) -> Setup<Report> {
+pub(crate) fn run(options: &Options, side: &Side<'_>, mut stream: TcpStream) -> Setup<Report> {
     tell_windows(options, side, &mut stream)?;
     let mut server = Server {
         options,
@@ -56,7 +56,7 @@ pub(crate) fn run(options: &Options, side: &Side, mut stream: TcpStream) -> Setu
     Ok(server.report)
 }
 
-fn tell_windows(options: &Options, side: &Side, stream: &mut TcpStream) -> Setup<()> {
+fn tell_windows(options: &Options, side: &Side<'_>, stream: &mut TcpStream) -> Setup<()> {
     if options.windows < 2 {
         return Ok(());
     }
@@ -80,7 +80,7 @@ fn blank(options: &Options, ordinal: u32) -> Vec<u8> {
     image
 }
 
-fn post_receive(options: &Options, side: &Side, ordinal: u32) -> Setup<()> {
+fn post_receive(options: &Options, side: &Side<'_>, ordinal: u32) -> Setup<()> {
     let at = slot(options, ordinal);
     side.landing.write(at, &blank(options, ordinal))?;
     let place = side.landing.slice(at + GUARD..at + GUARD + options.receive_len);
@@ -89,7 +89,7 @@ fn post_receive(options: &Options, side: &Side, ordinal: u32) -> Setup<()> {
 
 struct Server<'a> {
     options: &'a Options,
-    side: &'a Side,
+    side: &'a Side<'a>,
     posted: u32,
     messages: Vec<Message>,
     errors: u32,

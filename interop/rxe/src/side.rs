@@ -1,6 +1,7 @@
 //! The objects of one side: device, memory, queue pair, and the way to RTS.
 
 use std::net::TcpStream;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use userdma::{
@@ -13,9 +14,16 @@ use crate::options::Options;
 use crate::pattern::{GUARD, Role, bytes};
 use crate::peer::{self, Peer};
 
+/// The device of all connections, and what it has reported.
+#[derive(Debug)]
+pub(crate) struct Adapter {
+    device: Device,
+    events: Mutex<Vec<AsyncEvent>>,
+}
+
 /// One side of a connection in RTS.
 #[derive(Debug)]
-pub(crate) struct Side {
+pub(crate) struct Side<'a> {
     pub(crate) qp: Qp<Rts>,
     cq: Cq,
     /// The region that the peer may touch.
@@ -27,16 +35,50 @@ pub(crate) struct Side {
     /// Ours, windows included.
     windows: Vec<(Mw, RKey)>,
     polls: bool,
-    device: Device,
+    adapter: &'a Adapter,
 }
 
-impl Side {
+impl Adapter {
+    /// Opens the device as the options want it.
+    pub(crate) fn open(options: &Options) -> Result<Self, userdma::Error> {
+        let mut builder = Device::builder().name(&options.device);
+        if let Some(path) = &options.capture {
+            builder = builder.capture(path);
+        }
+        if let Some(faults) = &options.faults {
+            builder = builder.faults(faults);
+        }
+        Ok(Self { device: builder.open()?, events: Mutex::default() })
+    }
+
+    /// Whether the device has reported this. What it reported of other connections is kept for them.
+    fn saw(&self, wanted: AsyncEvent) -> Result<bool, userdma::Error> {
+        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(event) = self.device.poll_event()? {
+            events.push(event);
+        }
+        Ok(events.contains(&wanted))
+    }
+
+    /// Prints what the device counted, except zeros.
+    pub(crate) fn print_counters(&self) -> Setup<()> {
+        let stats = self.device.stats()?;
+        let counted: Vec<String> = stats
+            .iter()
+            .filter(|&(_, value)| value != 0)
+            .map(|(name, value)| format!("{name} {value}"))
+            .collect();
+        println!("  counters: {}", counted.join(", "));
+        Ok(())
+    }
+}
+
+impl<'a> Side<'a> {
     /// Makes everything, swaps `struct peer` twice, and has receives posted (unless later) and windows bound.
-    pub(crate) fn connect(options: &Options) -> Setup<(Self, TcpStream)> {
+    pub(crate) fn connect(options: &Options, adapter: &'a Adapter) -> Setup<(Self, TcpStream)> {
         let mut stream = peer::open(options)?;
-        let device = open_device(options)?;
-        let pd = device.alloc_pd()?;
-        let cq = device.create_cq(1024)?;
+        let pd = adapter.device.alloc_pd()?;
+        let cq = adapter.device.create_cq(1024)?;
         let region = pd.register(bytes(0, options.region_len, role(options)), region_rights(options))?;
         let landing = pd.alloc(landing_len(options), AccessFlags::LOCAL_WRITE)?;
         let qp = pd
@@ -52,7 +94,7 @@ impl Side {
         let (rtr, rts) = attributes(options);
         let qp = qp.connect_with(&peer.endpoint, &rtr, &rts)?;
         let mut side =
-            Self { qp, cq, region, landing, peer, windows: Vec::new(), polls: options.polls, device };
+            Self { qp, cq, region, landing, peer, windows: Vec::new(), polls: options.polls, adapter };
         if options.server.is_none() {
             crate::server::post_first(options, &side)?;
             side.bind_windows(options, &pd)?;
@@ -95,25 +137,7 @@ impl Side {
 
     /// Whether the device reported that the peer wanted what it has no right to.
     pub(crate) fn saw_access_error(&self) -> Result<bool, userdma::Error> {
-        let wanted = AsyncEvent::QpAccessError { qpn: self.qp.qpn() };
-        while let Some(event) = self.device.poll_event()? {
-            if event == wanted {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    /// Prints what the device counted, except zeros.
-    pub(crate) fn print_counters(&self) -> Setup<()> {
-        let stats = self.device.stats()?;
-        let counted: Vec<String> = stats
-            .iter()
-            .filter(|&(_, value)| value != 0)
-            .map(|(name, value)| format!("{name} {value}"))
-            .collect();
-        println!("  counters: {}", counted.join(", "));
-        Ok(())
+        self.adapter.saw(AsyncEvent::QpAccessError { qpn: self.qp.qpn() })
     }
 
     /// Binds windows over the whole region.
@@ -166,17 +190,6 @@ fn landing_len(options: &Options) -> usize {
 fn region_rights(options: &Options) -> AccessFlags {
     let window = if options.windows > 0 { AccessFlags::MW_BIND } else { AccessFlags::empty() };
     AccessFlags::LOCAL_WRITE | options.rights | window
-}
-
-fn open_device(options: &Options) -> Result<Device, userdma::Error> {
-    let mut builder = Device::builder().name(&options.device);
-    if let Some(path) = &options.capture {
-        builder = builder.capture(path);
-    }
-    if let Some(faults) = &options.faults {
-        builder = builder.faults(faults);
-    }
-    builder.open()
 }
 
 fn attributes(options: &Options) -> (RtrAttr, RtsAttr) {

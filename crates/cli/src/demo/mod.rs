@@ -104,14 +104,14 @@ impl Demo {
             screen.begin(step.name, step.title, step.about);
             (step.run)(self, screen)
                 .map_err(|failure| Failure::new(format!("step \"{}\": {failure}", step.name)))?;
-            screen.end();
+            screen.end()?;
         }
         if args.seconds > 0.0 {
             watchdog.step("measurement", timeout(args));
             screen.begin("measurement", "The same machine, measured", &[]);
             self.measure(args, watchdog, screen)
                 .map_err(|failure| Failure::new(format!("step \"measurement\": {failure}")))?;
-            screen.end();
+            screen.end()?;
         }
         Ok(())
     }

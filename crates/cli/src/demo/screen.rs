@@ -1,12 +1,12 @@
 //! What the demo shows: text for people, or at the end one JSON object.
 
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::Path;
 
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::failure::Failure;
+use crate::failure::{self, Failure};
 
 /// The screen.
 #[derive(Debug)]
@@ -16,6 +16,8 @@ pub(super) struct Screen {
     is_terminal: bool,
     has_progress: bool,
     report: Report,
+    /// Why the text is not complete: the first error of writing it.
+    failure: Option<Failure>,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -57,6 +59,7 @@ impl Screen {
             is_terminal,
             has_progress: false,
             report: Report::default(),
+            failure: None,
         }
     }
 
@@ -115,10 +118,14 @@ impl Screen {
     }
 
     /// The step is over.
-    pub(super) fn end(&mut self) {
+    ///
+    /// # Errors
+    /// What it showed could not be written.
+    pub(super) fn end(&mut self) -> Result<(), Failure> {
         if let Some(step) = self.report.steps.last_mut() {
             step.ok = step.wrong.is_empty();
         }
+        self.failure.clone().map_or(Ok(()), Err)
     }
 
     /// What is going on, for as long as it takes: on a terminal one line that changes.
@@ -127,10 +134,10 @@ impl Screen {
             return;
         }
         if self.is_terminal {
-            write_out(&format!("\r\x1b[K  {text}"));
+            self.write(&format!("\r\x1b[K  {text}"));
             self.has_progress = true;
         } else {
-            write_out(&format!("  {text}\n"));
+            self.write(&format!("  {text}\n"));
         }
     }
 
@@ -142,7 +149,7 @@ impl Screen {
     /// The last word.
     ///
     /// # Errors
-    /// Something went wrong, and has been said.
+    /// Something went wrong, and has been said, unless it is that nothing can be said.
     pub(super) fn finish(mut self, failure: Option<Failure>, capture: Option<&Path>) -> Result<(), Failure> {
         let wrong: Vec<String> = self
             .report
@@ -172,12 +179,13 @@ impl Screen {
         self.print(&format!("\n{last}"));
         if self.is_json {
             let text = serde_json::to_string_pretty(&self.report).map_err(|e| Failure::new(e.to_string()))?;
-            write_out(&format!("{text}\n"));
+            self.write(&format!("{text}\n"));
         }
-        match &self.report.failure {
-            None => Ok(()),
-            Some(failure) if self.is_json => Err(Failure::new(failure.clone())),
-            Some(_) => Err(Failure::silent()),
+        match (&self.report.failure, self.failure) {
+            (None, None) => Ok(()),
+            (Some(failure), None) if self.is_json => Err(Failure::new(failure.clone())),
+            (Some(_), None) => Err(Failure::silent()),
+            (_, Some(failure)) => Err(failure),
         }
     }
 
@@ -192,7 +200,19 @@ impl Screen {
             return;
         }
         let erase = if std::mem::take(&mut self.has_progress) { "\r\x1b[K" } else { "" };
-        write_out(&format!("{erase}{line}\n"));
+        self.write(&format!("{erase}{line}\n"));
+    }
+
+    /// Writes to standard output. Whoever read it may have gone (`| head`): the demo goes on, and its status tells how it
+    /// went. Any other error ends it with the step.
+    fn write(&mut self, text: &str) {
+        let mut out = std::io::stdout().lock();
+        let result = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+        if let Err(error) = result
+            && error.kind() != ErrorKind::BrokenPipe
+        {
+            self.failure.get_or_insert(failure::output(error).into());
+        }
     }
 
     fn paint(&self, style: Style, text: &str) -> String {
@@ -208,10 +228,4 @@ impl Screen {
         };
         format!("\x1b[{code}m{text}\x1b[0m")
     }
-}
-
-/// Writes to standard output. Whoever read it may have gone (`| head`): the demo goes on, and its status tells how it went.
-fn write_out(text: &str) {
-    let mut out = std::io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }

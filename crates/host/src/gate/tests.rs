@@ -137,6 +137,29 @@ mod models {
         });
     }
 
+    /// Whoever comes between a driver that hands over and the next ring sees all that this driver did.
+    #[test]
+    fn a_poller_may_come_before_whoever_takes_over() {
+        loom::model(|| {
+            let shard = Shard::new();
+            let other = {
+                let shard = Arc::clone(&shard);
+                thread::spawn(move || shard.post(1, 1))
+            };
+            let poller = {
+                let shard = Arc::clone(&shard);
+                thread::spawn(move || shard.gate.try_enter(u32::MAX, |seen| shard.copy(seen)))
+            };
+            let mine = shard.post(0, 1);
+            let (theirs, polled) = (other.join().unwrap(), poller.join().unwrap());
+            assert_ne!(polled, Visit::HandedOver);
+            if mine == Visit::HandedOver || theirs == Visit::HandedOver {
+                let _ = shard.gate.ring(u32::MAX, |seen| shard.copy(seen));
+            }
+            assert_eq!(shard.seen(), [1, 1, 0]);
+        });
+    }
+
     /// The control: a lock word and a bell word of their own, with acquire and release. Must fail.
     #[test]
     #[should_panic(expected = "left: 1")]

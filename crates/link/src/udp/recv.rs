@@ -141,7 +141,7 @@ impl Receiver {
         if probe::set_coalescing(self.socket.as_fd(), false).is_err() {
             return self.pace.stay_whole();
         }
-        if is_readable(&self.socket) {
+        if crate::is_readable(&self.socket) {
             self.end_brief();
         } else {
             self.pace.begin_brief();
@@ -182,14 +182,6 @@ impl Receiver {
             FrameMeta { link: self.link, remote, remote_port, local, local_port, traffic_class, segment: 0 };
         Some((meta, segment))
     }
-}
-
-/// Whether something is queued, a packet or an error.
-fn is_readable(socket: &OwnedFd) -> bool {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let mut fds = [PollFd::new(socket, PollFlags::IN)];
-    // If it cannot be told, something may be.
-    poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) != Ok(0)
 }
 
 /// A control message's value that is a number.
