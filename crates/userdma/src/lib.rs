@@ -48,8 +48,8 @@ mod qp;
 #[cfg(feature = "tokio")]
 pub use asynch::exchange_async;
 pub use asynch::{
-    AsyncCq, AsyncQp, AtomicRequest, CqDriver, Payload, Received, Receives, Slices, Turn, WorkRequest,
-    WrError,
+    AsyncCq, AsyncQp, AtomicRequest, BindRequest, CqDriver, Payload, Received, Receives, Slices, Turn,
+    WorkRequest, WrError,
 };
 pub use channel::{CompChannel, CqEvent};
 pub use cq::Cq;

@@ -3,15 +3,18 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use userdma_verbs::{AtomicOp, QpAttr, QpAttrMask, QpCap, QpState, Qpn, RKey, RemoteAddr, SendOp};
+use userdma_verbs::{
+    AccessFlags, AtomicOp, QpAttr, QpAttrMask, QpCap, QpState, Qpn, RKey, RemoteAddr, SendOp,
+};
 
+use super::bind::BindRequest;
 use super::cq::Handle;
 use super::payload::{Payload, Slices};
 use super::qp_state::QpShared;
 use super::receives::Receives;
 use super::request::{AtomicRequest, Request, WorkRequest};
 use crate::qp::{Init, Rts};
-use crate::{Endpoint, Error, MrSlice, Qp, RemoteMr, RtrAttr, RtsAttr};
+use crate::{Endpoint, Error, MrSlice, Mw, Qp, RemoteMr, RtrAttr, RtsAttr};
 
 /// A queue pair whose operations are futures. `S` is how far its set-up has come: `Init` or [`Rts`].
 ///
@@ -85,6 +88,15 @@ impl<S> AsyncQp<S> {
     pub fn state(&self) -> QpState {
         // It exists as long as this does.
         self.owner.0.with_qp(Qp::state).unwrap_or(QpState::Reset)
+    }
+
+    /// Its attributes. Asks the device, which answers at once.
+    ///
+    /// # Errors
+    /// The device is not usable.
+    pub fn query(&self) -> Result<QpAttr, Error> {
+        // It exists as long as this does.
+        self.owner.0.with_qp(Qp::query).unwrap_or_else(|| Ok(QpAttr::default()))
     }
 
     /// Takes it to the error state: what is under way is flushed, and so is what is posted from now on.
@@ -163,7 +175,13 @@ impl AsyncQp<Rts> {
         AtomicRequest::new(&self.owner.0, op, result.into())
     }
 
-    /// Invalidates a memory window of this side.
+    /// Binds a memory window to `part` of a region (which needs `MW_BIND`) with the peer's rights `access`; resolves to what
+    /// to tell the peer.
+    pub fn bind_mw(&self, mw: &Mw, part: impl Into<MrSlice>, access: AccessFlags) -> BindRequest {
+        BindRequest::new(&self.owner.0, mw, part.into(), access)
+    }
+
+    /// Invalidates a memory window of this side: no peer gets in by its key from then on.
     pub fn local_inv(&self, rkey: RKey) -> WorkRequest {
         self.request(SendOp::LocalInv(rkey), ())
     }

@@ -1,5 +1,6 @@
 //! Posting work requests.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use userdma_verbs::{
@@ -9,7 +10,7 @@ use userdma_verbs::{
 
 use super::{Data, Inline, Inner, Qp, Rts, Sgl, Unchecked};
 use crate::ledger::{Entries, Held};
-use crate::{Error, MrSlice, Mw, RemoteMr};
+use crate::{Error, MrSlice, Mw, RemoteMr, mw};
 
 /// A queue pair that may send: [`Rts`], or one whose state the program keeps account of.
 pub trait Posts: sealed::Sealed {}
@@ -187,6 +188,18 @@ impl<S: Posts> Qp<S> {
         access: AccessFlags,
         flags: SendFlags,
     ) -> Result<RemoteMr, Error> {
+        self.inner.post_bind_mw(wr_id, mw.inner(), part, access, flags)
+    }
+
+    /// A bind, of a window that its future holds.
+    pub(crate) fn post_bind(
+        &self,
+        wr_id: u64,
+        mw: &Arc<mw::Inner>,
+        part: &MrSlice,
+        access: AccessFlags,
+        flags: SendFlags,
+    ) -> Result<RemoteMr, Error> {
         self.inner.post_bind_mw(wr_id, mw, part, access, flags)
     }
 }
@@ -246,22 +259,21 @@ impl Inner {
     fn post_bind_mw(
         &self,
         wr_id: u64,
-        mw: &Mw,
+        mw: &Arc<mw::Inner>,
         part: &MrSlice,
         access: AccessFlags,
         flags: SendFlags,
     ) -> Result<RemoteMr, Error> {
-        if !mw.inner().pd().host().is_same(self.host()) {
+        if !mw.pd().host().is_same(self.host()) {
             return Err(Error::OtherDevice("memory window"));
         }
         let part_sge = self.sge(part)?;
-        let mut state = mw.inner().lock();
+        let mut state = mw.lock();
         let rkey = state.rkey.with_variant(state.rkey.get().to_le_bytes()[0].wrapping_add(1));
         let length = part.len() as u64;
         let bind = BindMw { mw: state.rkey, rkey, mr: part_sge.lkey, addr: part.addr(), length, access };
         // What it was bound to before stays until this bind has been executed.
-        let held =
-            [Some(Held::mr(part.mr())), Some(Held::mw(mw.inner())), state.bound.as_ref().map(Held::mr)];
+        let held = [Some(Held::mr(part.mr())), Some(Held::mw(mw)), state.bound.as_ref().map(Held::mr)];
         let flags = flags.difference(SendFlags::INLINE);
         self.post_send(wr_id, SendOp::BindMw(bind), Sgl(&[]), &[], flags, held.into_iter().flatten())?;
         state.rkey = rkey;
