@@ -86,14 +86,13 @@ fn initiator(on: &str, to: &str) -> Result {
     let pd = device.alloc_pd()?;
     let cq = device.create_cq(16)?;
     let (out, back) = (pd.alloc(LEN, AccessFlags::empty())?, pd.alloc(LEN, AccessFlags::LOCAL_WRITE)?);
-    let nothing = RemoteMr { addr: 0, rkey: out.rkey(), len: 0 };
     let qp = pd.create_qp(&cq, &cq).build()?;
 
     let mut tcp = TcpStream::connect((to, PORT))
         .map_err(|e| format!("{to}, TCP port {PORT}: {e}; is the target running?"))?;
-    let (peer, remote) = exchange(&mut tcp, &(qp.endpoint(), nothing))?;
+    let (peer, remote) = exchange(&mut tcp, &(qp.endpoint(), RemoteMr::NONE))?;
     let qp = qp.connect(&peer)?;
-    exchange(&mut tcp, &nothing)?;
+    exchange(&mut tcp, &RemoteMr::NONE)?;
 
     out.write(0, &pattern())?;
     let started = userdma::uptime();
@@ -106,7 +105,7 @@ fn initiator(on: &str, to: &str) -> Result {
         return Err("the bytes that came back are not those that went".into());
     }
     println!("initiator: {LEN} bytes written and read back in {took:?}, while the target sleeps for {NAP:?}");
-    exchange(&mut tcp, &nothing)?;
+    exchange(&mut tcp, &RemoteMr::NONE)?;
     Ok(())
 }
 
