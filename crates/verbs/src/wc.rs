@@ -12,7 +12,7 @@ use crate::{Qpn, RKey};
 pub enum WcStatus {
     /// Done.
     Success = 0,
-    /// A local buffer did not fit the message.
+    /// A message was longer than its receive.
     LocLenErr = 1,
     /// An internal consistency error of the local QP.
     LocQpOpErr = 2,
@@ -26,15 +26,16 @@ pub enum WcStatus {
     BadRespErr = 7,
     /// Local access error: a received RDMA WRITE with immediate hit a protection error.
     LocAccessErr = 8,
-    /// The responder found the request invalid.
+    /// The responder found the request invalid: a message longer than its receive, or an operation that its queue pair does
+    /// not grant.
     RemInvReqErr = 9,
-    /// The responder refused access.
+    /// The responder refused access: no such key, a range outside its memory, or a right that the memory lacks.
     RemAccessErr = 10,
     /// The responder failed while executing.
     RemOpErr = 11,
-    /// No acknowledgement within the retry limit.
+    /// No acknowledgement within the retry limit: the peer is gone, was never there, or its queue pair is in ERR.
     RetryExcErr = 12,
-    /// The receiver was not ready within the retry limit.
+    /// The receiver was not ready within the retry limit: it had posted no receive.
     RnrRetryExcErr = 13,
     /// The responder aborted the operation.
     RemAbortErr = 16,

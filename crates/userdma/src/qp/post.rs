@@ -24,7 +24,8 @@ mod sealed {
 }
 
 impl<S> Qp<S> {
-    /// Posts a receive: the next message lands in `list`.
+    /// Posts a receive: the next message that no receive before it takes lands in `list`, whose regions need `LOCAL_WRITE`. A
+    /// longer message is an error on both sides. Post receives before the peer may send.
     ///
     /// # Errors
     /// [`Error::Post`]; nothing was posted.
@@ -37,7 +38,8 @@ impl<S> Qp<S> {
 /// `wr_id` comes back in the completion. An operation that is refused was not posted; what goes wrong later is in its
 /// completion.
 impl<S: Posts> Qp<S> {
-    /// SEND.
+    /// SEND: a message for the oldest receive of the peer. It completes when the bytes lie there. If there is no receive, it
+    /// is sent again until there is one.
     ///
     /// # Errors
     /// [`Error::Post`]; nothing was posted.
@@ -89,7 +91,8 @@ impl<S: Posts> Qp<S> {
         self.inner.post(wr_id, SendOp::SendWithInv(rkey), data.into(), flags)
     }
 
-    /// RDMA WRITE to the start of `remote`. Its length is not looked at: the peer checks the range.
+    /// RDMA WRITE to the start of `remote`. Its length is not looked at: the peer checks the range. It completes when the bytes
+    /// lie in the peer's memory; its program is not told. A message that is posted behind it arrives behind it.
     ///
     /// # Errors
     /// [`Error::Post`]; nothing was posted.
@@ -118,7 +121,7 @@ impl<S: Posts> Qp<S> {
         self.inner.post(wr_id, SendOp::WriteWithImm(address(remote), imm), data.into(), flags)
     }
 
-    /// RDMA READ from the start of `remote` into `list`, as many bytes as `list` holds.
+    /// RDMA READ from the start of `remote` into `list`, as many bytes as `list` holds. Its regions need `LOCAL_WRITE`.
     ///
     /// # Errors
     /// [`Error::Post`]; nothing was posted.
