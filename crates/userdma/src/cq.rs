@@ -151,7 +151,8 @@ impl Cq {
         result
     }
 
-    /// Waits for `count` completions; fewer if `timeout` has passed.
+    /// Waits for `count` completions; fewer, or none, if `timeout` has passed. Whether each is a success says
+    /// [`Wc::check`](crate::Wc::check).
     ///
     /// # Errors
     /// As [`Cq::wait`]; completions that had come are lost then.
