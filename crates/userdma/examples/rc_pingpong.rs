@@ -20,7 +20,7 @@ use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
-use userdma::{AccessFlags, Cq, Device, Mr, Qp, Rts, SendFlags, Wc, WcOpcode, WcStatus, exchange};
+use userdma::{AccessFlags, Cq, Device, Mr, Qp, Rts, SendFlags, Wc, WcOpcode, exchange};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -155,7 +155,7 @@ impl Side {
     /// Waits for the completion of the last send.
     fn drain(&self) -> Result {
         while let [wc, ..] = self.cq.wait_for(1, Some(Duration::from_secs(2)))?[..] {
-            check(&wc)?;
+            wc.check()?;
             if wc.opcode == WcOpcode::Send {
                 break;
             }
@@ -167,18 +167,10 @@ impl Side {
         loop {
             let wc = if self.events { self.cq.wait_for(1, None)?.pop() } else { self.cq.poll_one()? };
             if let Some(wc) = wc {
-                check(&wc)?;
-                return Ok(wc);
+                return Ok(wc.check()?);
             }
         }
     }
-}
-
-fn check(wc: &Wc) -> Result {
-    if wc.status == WcStatus::Success {
-        return Ok(());
-    }
-    Err(format!("work request {}: {}", wc.wr_id, wc.status.as_str()).into())
 }
 
 fn report(args: &Args, time: Duration) -> String {

@@ -17,7 +17,7 @@ use std::error::Error;
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
-use userdma::{AccessFlags, Device, RemoteMr, SendFlags, WcStatus, exchange};
+use userdma::{AccessFlags, Device, RemoteMr, SendFlags, exchange};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -86,30 +86,26 @@ fn initiator(on: &str, to: &str) -> Result {
     let pd = device.alloc_pd()?;
     let cq = device.create_cq(16)?;
     let (out, back) = (pd.alloc(LEN, AccessFlags::empty())?, pd.alloc(LEN, AccessFlags::LOCAL_WRITE)?);
-    let nothing = RemoteMr { addr: 0, rkey: out.rkey(), len: 0 };
     let qp = pd.create_qp(&cq, &cq).build()?;
 
     let mut tcp = TcpStream::connect((to, PORT))
         .map_err(|e| format!("{to}, TCP port {PORT}: {e}; is the target running?"))?;
-    let (peer, remote) = exchange(&mut tcp, &(qp.endpoint(), nothing))?;
+    let (peer, remote) = exchange(&mut tcp, &(qp.endpoint(), RemoteMr::NONE))?;
     let qp = qp.connect(&peer)?;
-    exchange(&mut tcp, &nothing)?;
+    exchange(&mut tcp, &RemoteMr::NONE)?;
 
     out.write(0, &pattern())?;
     let started = userdma::uptime();
     qp.post_write(1, &out.slice(..), remote, SendFlags::empty())?;
     qp.post_read(2, &back.slice(..), remote, SendFlags::SIGNALED)?;
-    for wc in cq.wait_for(1, Some(Duration::from_secs(5)))? {
-        if wc.status != WcStatus::Success {
-            return Err(wc.status.as_str().into());
-        }
-    }
+    let wc = cq.wait_for(1, Some(PATIENCE))?.pop().ok_or("no answer from the target")?;
+    wc.check()?;
     let took = userdma::uptime() - started;
     if back.to_vec(..)? != pattern() {
         return Err("the bytes that came back are not those that went".into());
     }
     println!("initiator: {LEN} bytes written and read back in {took:?}, while the target sleeps for {NAP:?}");
-    exchange(&mut tcp, &nothing)?;
+    exchange(&mut tcp, &RemoteMr::NONE)?;
     Ok(())
 }
 
@@ -125,5 +121,7 @@ Without addresses both sides run here.";
 const LEN: usize = 1 << 20;
 /// How long the target sleeps.
 const NAP: Duration = Duration::from_secs(1);
+/// How long the initiator waits for the answer.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// The TCP port where the sides meet.
 const PORT: u16 = 18516;

@@ -13,6 +13,7 @@
 //! once or, if the queue is full, by whoever takes the completion that makes room. Everything that a future waits for is a
 //! completion, so one driver for each completion queue is enough, whoever it is.
 
+mod bind;
 mod core;
 mod cq;
 mod driver;
@@ -26,6 +27,7 @@ mod request;
 #[cfg(feature = "tokio")]
 mod tokio;
 
+pub use bind::BindRequest;
 pub use cq::AsyncCq;
 pub use driver::{CqDriver, Turn};
 pub use error::WrError;

@@ -151,8 +151,8 @@ impl Cq {
         result
     }
 
-    /// Waits for `count` completions; fewer if `timeout` has passed, or if an error came after the first of them: the next
-    /// call tells it.
+    /// Waits for `count` completions; fewer, or none, if `timeout` has passed, or if an error came after the first of them: the
+    /// next call tells it. Whether each is a success says [`Wc::check`](crate::Wc::check).
     ///
     /// # Errors
     /// As [`Cq::wait`]; no completion was taken.

@@ -83,7 +83,8 @@ impl<A: Exchange, B: Exchange> Exchange for (A, B) {
 }
 
 /// Sends `ours` over a stream that both sides have, usually TCP, and receives the other's. Both sides call it with the
-/// same type: an [`Endpoint`], a [`RemoteMr`], or a pair of such values, as `(qp.endpoint(), mr.remote())`.
+/// same type: an [`Endpoint`], a [`RemoteMr`] ([`RemoteMr::NONE`] if a side has none), or a pair of such values, as
+/// `(qp.endpoint(), mr.remote())`. It waits for the other as long as the stream does: a time-out is set there.
 ///
 /// # Errors
 /// Those of the stream: the other side has gone, or told less.

@@ -1,9 +1,49 @@
 //! RDMA over Converged Ethernet without RDMA hardware: queue pairs, memory regions and completion queues in safe Rust,
 //! on any Linux interface, unprivileged.
 //!
-//! The objects and attributes have the names of the verbs. What the types guarantee: memory that a device or a peer
-//! may change is never borrowed, only copied; a posted operation holds its memory until its completion; a queue pair
-//! that is not connected has no `post_send`.
+//! New to RDMA? The [`guide`] says what a program does in which order, what success means, and how to notice that a peer is
+//! gone; the [`glossary`] has the words. `examples/remote_struct.rs` is a whole program with its errors handled.
+//!
+//! # Objects
+//!
+//! A [`Device`] has protection domains ([`Pd`]), in which memory is registered ([`Mr`]) and queue pairs are made: [`AsyncQp`],
+//! whose operations are futures, or [`Qp`], to which work requests are posted. What has ended appears in a completion
+//! queue: [`AsyncCq`] resolves futures with it, [`Cq`] is polled or waited for. Two queue pairs are connected when each
+//! side has told the other its [`Endpoint`] and, for one-sided operations, a [`RemoteMr`]; [`exchange`] does it over TCP.
+//!
+//! They have the names of the verbs. What the types guarantee: memory that a device or a peer may change is never borrowed,
+//! only copied; a posted operation holds its memory until its completion; a queue pair that is not connected has no
+//! `post_send`.
+//!
+//! # With futures
+//!
+//! ```
+//! use futures_executor::block_on;
+//! use userdma::{AccessFlags, AsyncCq, Device, Inline};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // Both sides in one program; the guide has them apart.
+//! let (here, there) = (Device::open("127.0.21.20")?, Device::open("127.0.21.21")?);
+//! let (cq, their_cq) = (AsyncCq::with_thread(&here, 256)?, AsyncCq::with_thread(&there, 256)?);
+//! let (pd, their_pd) = (here.alloc_pd()?, there.alloc_pd()?);
+//! let (qp, their_qp) = (cq.create_qp(&pd, |qp| qp)?, their_cq.create_qp(&their_pd, |qp| qp)?);
+//! let (to_us, to_them) = (qp.endpoint(), their_qp.endpoint());
+//! let (qp, _their_qp) = (qp.connect(&to_them)?, their_qp.connect(&to_us)?);
+//!
+//! // The owner of the memory takes no part in what follows.
+//! let rights = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ;
+//! let theirs = their_pd.alloc(4096, rights)?;
+//! let ours = pd.alloc(5, AccessFlags::LOCAL_WRITE)?;
+//! block_on(async {
+//!     qp.write(Inline(b"hello"), theirs.remote()).await?;
+//!     qp.read(ours.slice(..), theirs.remote()).await
+//! })?;
+//! assert_eq!(ours.to_vec(..)?, b"hello");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Blocking or polling
 //!
 //! ```no_run
 //! use std::net::TcpStream;
@@ -12,24 +52,27 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let device = Device::open("127.0.0.2")?;
 //! let pd = device.alloc_pd()?;
-//! let cq = device.create_cq(16)?;
+//! let cq = device.create_cq(256)?;
 //! let qp = pd.create_qp(&cq, &cq).build()?;
 //!
+//! let mr = pd.alloc(4096, AccessFlags::LOCAL_WRITE)?;
+//! qp.post_recv(1, &mr.slice(..))?; // before the peer may send
 //! let mut tcp = TcpStream::connect("127.0.0.3:7471")?;
 //! let peer = exchange(&mut tcp, &qp.endpoint())?;
 //! let qp = qp.connect(&peer)?;
 //!
-//! let mr = pd.alloc(4096, AccessFlags::LOCAL_WRITE)?;
-//! qp.post_recv(1, &mr.slice(..))?;
 //! qp.post_send(2, Inline(b"hello"), SendFlags::SIGNALED)?;
 //! for wc in cq.wait_for(2, None)? {
-//!     println!("work request {} ended: {}", wc.wr_id, wc.status.as_str());
+//!     wc.check()?;
+//!     println!("work request {} has ended, it was a {:?}", wc.wr_id, wc.opcode);
 //! }
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! The same with futures, on any executor or none: [`AsyncCq`].
+//! # Features
+//!
+//! * `tokio`: [`AsyncCq`] gets `with_tokio`, and there is `exchange_async`. Without it nothing of tokio is built.
 
 #![deny(unsafe_code)]
 
@@ -45,11 +88,25 @@ mod mw;
 mod pd;
 mod qp;
 
+// Only with tokio do the guide's examples build; without it they are read.
+#[cfg(any(not(doctest), feature = "tokio"))]
+/// A program from its first call to its last: connecting, rights, what success means, time-outs, a peer that is gone, closing.
+///
+/// [glossary]: crate::glossary
+#[doc = include_str!("../../../docs/guide.md")]
+pub mod guide {}
+
+/// The words: PD, MR, QP, CQ, WQE, GID, PSN, RNR and the others, each in a sentence or two.
+///
+/// [guide]: crate::guide
+#[doc = include_str!("../../../docs/glossary.md")]
+pub mod glossary {}
+
 #[cfg(feature = "tokio")]
 pub use asynch::exchange_async;
 pub use asynch::{
-    AsyncCq, AsyncQp, AtomicRequest, CqDriver, Payload, Received, Receives, Slices, Turn, WorkRequest,
-    WrError,
+    AsyncCq, AsyncQp, AtomicRequest, BindRequest, CqDriver, Payload, Received, Receives, Slices, Turn,
+    WorkRequest, WrError,
 };
 pub use channel::{CompChannel, CqEvent};
 pub use cq::Cq;
@@ -68,6 +125,6 @@ pub use userdma_objects::Arm;
 pub use userdma_verbs::{
     AccessFlags, AckTimeout, AhAttr, AsyncEvent, BindMwError, CreateCqError, CreateQpError, DeviceAttr,
     Errno, Gid, GlobalRoute, LKey, ModifyQpError, Mtu, ObjectError, PKey, PortAttr, PortState, PostError,
-    Psn, QpAttr, QpAttrMask, QpCap, QpState, Qpn, RKey, RegMrError, RnrTimer, SendFlags, Wc, WcFlags,
-    WcOpcode, WcStatus,
+    Psn, QpAttr, QpAttrMask, QpCap, QpState, Qpn, RKey, RegMrError, RnrTimer, SendFlags, Wc, WcError,
+    WcFlags, WcOpcode, WcStatus,
 };

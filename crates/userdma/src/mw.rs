@@ -9,8 +9,9 @@ use crate::{Error, Pd};
 
 /// A type 2 memory window: rights to a part of a region that can be given and withdrawn by work requests.
 ///
-/// It starts unbound; [`Qp::post_bind_mw`](crate::Qp::post_bind_mw) binds it, and binds it again only after it has been
-/// invalidated, by [`Qp::post_local_inv`](crate::Qp::post_local_inv) or by the peer.
+/// It starts unbound; [`Qp::post_bind_mw`](crate::Qp::post_bind_mw) or [`AsyncQp::bind_mw`](crate::AsyncQp::bind_mw) binds
+/// it, and binds it again only after it has been invalidated, by [`Qp::post_local_inv`](crate::Qp::post_local_inv) or
+/// [`AsyncQp::local_inv`](crate::AsyncQp::local_inv), or by the peer.
 #[derive(Debug)]
 pub struct Mw {
     inner: Arc<Inner>,

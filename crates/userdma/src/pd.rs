@@ -36,6 +36,9 @@ impl Pd {
 
     /// Registers `len` bytes of new memory, all zero, on page boundaries.
     ///
+    /// Memory that is only sent from needs no rights, `AccessFlags::empty()`; what is received or read into needs
+    /// `LOCAL_WRITE`; what peers may do needs the remote rights: the [`guide`](crate::guide) has a table.
+    ///
     /// # Errors
     /// [`Error::RegMr`] if the rights do not go together, [`Error::Alloc`] if there is no memory.
     ///
@@ -51,7 +54,7 @@ impl Pd {
         Mr::alloc(self, len, access)
     }
 
-    /// Registers a vector's memory: [`Mr::into_vec`] gives it back.
+    /// Registers a vector's memory: [`Mr::into_vec`] gives it back. Rights as for [`Pd::alloc`].
     ///
     /// # Errors
     /// [`Error::RegMr`] if the rights do not go together. The vector is lost then.

@@ -11,7 +11,9 @@ use common::asynch::{AsyncOptions, async_pair, async_pair_with, connect_async};
 use common::pattern;
 use futures_executor::block_on;
 use futures_util::{StreamExt, future, join};
-use userdma::{AsyncCq, Device, Error, Inline, PostError, RtsAttr, Turn, WcOpcode, WcStatus, WrError};
+use userdma::{
+    AsyncCq, Device, Error, Inline, PostError, RemoteMr, RtsAttr, Turn, WcOpcode, WcStatus, WrError,
+};
 
 #[test]
 fn every_operation_does_what_it_says() {
@@ -95,6 +97,21 @@ fn a_receiver_that_is_never_ready_ends_the_send() {
     let (a, _b) = async_pair_with(156, &AsyncOptions { rts, ..AsyncOptions::default() });
     let error = block_on(a.qp.send(Inline(b"?"))).unwrap_err();
     assert_eq!(error.status(), Some(WcStatus::RnrRetryExcErr));
+}
+
+/// As the guide says: whoever only receives learns of it by a question.
+#[test]
+fn a_write_of_nothing_asks_whether_the_peer_is_there() {
+    let rts = RtsAttr { retry_cnt: 1, ..RtsAttr::default() };
+    let (a, b) = async_pair_with(167, &AsyncOptions { rts, ..AsyncOptions::default() });
+    let mine = a.mr(64, 0);
+    let mut messages = a.qp.receives([mine.slice(..32), mine.slice(32..)]);
+    block_on(a.qp.write((), RemoteMr::NONE)).unwrap();
+    drop(b);
+    let error = block_on(a.qp.write((), RemoteMr::NONE)).unwrap_err();
+    assert_eq!(error.status(), Some(WcStatus::RetryExcErr));
+    let next = block_on(messages.next());
+    assert!(next.unwrap().unwrap_err().is_flushed(), "the stream of messages ends");
 }
 
 #[test]

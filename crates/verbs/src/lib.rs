@@ -28,5 +28,5 @@ pub use id::{Gid, LKey, Lid, Msn, PKey, QKey, Qpn, RKey};
 pub use psn::Psn;
 pub use qp_state::{QpAttrMask, QpState, QpType, Transition};
 pub use time::{AckTimeout, Time};
-pub use wc::{Wc, WcFlags, WcOpcode, WcStatus};
+pub use wc::{Wc, WcError, WcFlags, WcOpcode, WcStatus};
 pub use wr::{AtomicOp, BindMw, RecvWr, RemoteAddr, SendFlags, SendOp, SendWr, Sge, WrOpcode};

@@ -1,5 +1,7 @@
 //! Work completions.
 
+use std::fmt;
+
 use bitflags::bitflags;
 
 use crate::{Qpn, RKey};
@@ -10,7 +12,7 @@ use crate::{Qpn, RKey};
 pub enum WcStatus {
     /// Done.
     Success = 0,
-    /// A local buffer did not fit the message.
+    /// A message was longer than its receive.
     LocLenErr = 1,
     /// An internal consistency error of the local QP.
     LocQpOpErr = 2,
@@ -24,15 +26,16 @@ pub enum WcStatus {
     BadRespErr = 7,
     /// Local access error: a received RDMA WRITE with immediate hit a protection error.
     LocAccessErr = 8,
-    /// The responder found the request invalid.
+    /// The responder found the request invalid: a message longer than its receive, or an operation that its queue pair does
+    /// not grant.
     RemInvReqErr = 9,
-    /// The responder refused access.
+    /// The responder refused access: no such key, a range outside its memory, or a right that the memory lacks.
     RemAccessErr = 10,
     /// The responder failed while executing.
     RemOpErr = 11,
-    /// No acknowledgement within the retry limit.
+    /// No acknowledgement within the retry limit: the peer is gone, was never there, or its queue pair is in ERR.
     RetryExcErr = 12,
-    /// The receiver was not ready within the retry limit.
+    /// The receiver was not ready within the retry limit: it had posted no receive.
     RnrRetryExcErr = 13,
     /// The responder aborted the operation.
     RemAbortErr = 16,
@@ -66,6 +69,12 @@ impl WcStatus {
             Self::RespTimeoutErr => "response timeout",
             Self::GeneralErr => "general error",
         }
+    }
+}
+
+impl fmt::Display for WcStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
     }
 }
 
@@ -153,5 +162,47 @@ impl Wc {
     /// The immediate data, if the completion carries any.
     pub fn imm(&self) -> Option<u32> {
         self.flags.contains(WcFlags::WITH_IMM).then_some(self.imm_data)
+    }
+
+    /// The completion again, if it is a success: for `?`.
+    ///
+    /// # Errors
+    /// What a completion with any other status says.
+    pub const fn check(self) -> Result<Self, WcError> {
+        let Self { wr_id, status, vendor_err, qpn, .. } = self;
+        if matches!(status, WcStatus::Success) {
+            Ok(self)
+        } else {
+            Err(WcError { wr_id, qpn, status, vendor_err })
+        }
+    }
+}
+
+/// A work request that was accepted and failed. A reliable connection is in the error state then.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("work request {wr_id} on queue pair {:#x} failed: {status}", .qpn.get())]
+pub struct WcError {
+    /// The work request's identifier, as posted.
+    pub wr_id: u64,
+    /// The local QP.
+    pub qpn: Qpn,
+    /// How it ended.
+    pub status: WcStatus,
+    /// A detail for people who read traces: the NAK syndrome, or 0.
+    pub vendor_err: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_completion_is_a_success_or_an_error_that_says_which() {
+        let wc = Wc::new(7, WcStatus::Success, WcOpcode::Send, Qpn::new(0x4002));
+        assert_eq!(wc.check(), Ok(wc));
+        let failed = Wc { status: WcStatus::RemAccessErr, vendor_err: 0x62, ..wc };
+        let error = failed.check().unwrap_err();
+        assert_eq!((error.status, error.vendor_err), (WcStatus::RemAccessErr, 0x62));
+        assert_eq!(error.to_string(), "work request 7 on queue pair 0x4002 failed: remote access error");
     }
 }

@@ -14,7 +14,8 @@ enum List {
     Many(Vec<MrSlice>),
 }
 
-/// What a SEND or WRITE takes: a list, or bytes (a copy of [`Inline`]) that need no region.
+/// What a SEND or WRITE takes: a list, or bytes (a copy of [`Inline`]) that need no region. Made from [`Inline`], or from
+/// whatever makes [`Slices`]: `qp.send(Inline(b"bytes"))`, `qp.send(mr.slice(..))`, `qp.send([a, b])`, `qp.send(())`.
 #[derive(Clone, Debug)]
 pub struct Payload(Content);
 

@@ -3,20 +3,27 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use userdma_verbs::{AtomicOp, QpAttr, QpAttrMask, QpCap, QpState, Qpn, RKey, RemoteAddr, SendOp};
+use userdma_verbs::{
+    AccessFlags, AtomicOp, QpAttr, QpAttrMask, QpCap, QpState, Qpn, RKey, RemoteAddr, SendOp,
+};
 
+use super::bind::BindRequest;
 use super::cq::Handle;
 use super::payload::{Payload, Slices};
 use super::qp_state::QpShared;
 use super::receives::Receives;
 use super::request::{AtomicRequest, Request, WorkRequest};
 use crate::qp::{Init, Rts};
-use crate::{Endpoint, Error, MrSlice, Qp, RemoteMr, RtrAttr, RtsAttr};
+use crate::{Endpoint, Error, MrSlice, Mw, Qp, RemoteMr, RtrAttr, RtsAttr};
 
 /// A queue pair whose operations are futures. `S` is how far its set-up has come: `Init` or [`Rts`].
 ///
 /// Futures do not borrow it, so they may move to other tasks; tasks share it by reference or in an `Arc`. Dropping it
 /// destroys it: operations that have not ended resolve to [`WrError::Destroyed`](crate::WrError::Destroyed).
+///
+/// The peer is not told of that, and a peer that goes is noticed only by operations that it must answer, **not by receives**:
+/// the [`guide`](crate::guide) says how to notice, and how to close without losing anything. Once an operation has failed
+/// the queue pair is in the error state; a new one is the way out.
 #[derive(Debug)]
 pub struct AsyncQp<S = Rts> {
     owner: Owner,
@@ -45,8 +52,9 @@ impl AsyncQp<Init> {
         Ok(Self { owner: Owner(shared), cap, endpoint, state: PhantomData })
     }
 
-    /// INIT to RTS with the default attributes. Both sides do it; messages that arrive before the peer is there are
-    /// resent until it is.
+    /// INIT to RTS with the default attributes. Both sides do it. Messages that arrive before the peer is there are
+    /// resent until it is, after an ACK timeout (67 ms): to save that, exchange a word over the stream that brought the
+    /// endpoints before the first message. It does not wait for the peer, and does not notice if there is none.
     ///
     /// # Errors
     /// The reason; the queue pair is destroyed.
@@ -87,6 +95,15 @@ impl<S> AsyncQp<S> {
         self.owner.0.with_qp(Qp::state).unwrap_or(QpState::Reset)
     }
 
+    /// Its attributes. Asks the device, which answers at once.
+    ///
+    /// # Errors
+    /// The device is not usable.
+    pub fn query(&self) -> Result<QpAttr, Error> {
+        // It exists as long as this does.
+        self.owner.0.with_qp(Qp::query).unwrap_or_else(|| Ok(QpAttr::default()))
+    }
+
     /// Takes it to the error state: what is under way is flushed, and so is what is posted from now on.
     ///
     /// # Errors
@@ -96,12 +113,17 @@ impl<S> AsyncQp<S> {
         self.owner.0.with_qp(|qp| qp.modify(&attr, QpAttrMask::STATE)).unwrap_or(Ok(()))
     }
 
-    /// A receive: the next message that no receive before it takes lands in `slices`. The completion tells the length.
+    /// A receive: the next message that no receive before it takes lands in `slices`, whose region needs `LOCAL_WRITE`. The
+    /// completion tells the length; a message that is longer than `slices` is an error on both sides and ends the connection.
+    ///
+    /// Post receives before the peer may send, so before [`AsyncQp::connect`]. Where waiting may be given up, as in
+    /// `select!`, or for a stream of messages, [`AsyncQp::receives`] is the better choice.
     pub fn recv(&self, slices: impl Into<Slices>) -> WorkRequest {
         WorkRequest::new(&self.owner.0, Request::Recv(slices.into()))
     }
 
-    /// Receives into all of `buffers`, which are handed over now, and again when a message has been looked at.
+    /// Receives into all of `buffers`, one message each, which are handed over now, and again when a message has been looked
+    /// at. As many messages may be under way as there are buffers.
     pub fn receives(&self, buffers: impl IntoIterator<Item = MrSlice>) -> Receives {
         Receives::new(&self.owner.0, buffers)
     }
@@ -113,12 +135,13 @@ impl AsyncQp<Rts> {
         WorkRequest::new(&self.owner.0, Request::send(op, payload.into()))
     }
 
-    /// SEND.
+    /// SEND: a message for the oldest receive of the peer. Resolves when the bytes lie there. If there is no receive, it is
+    /// sent again until there is one; if it is longer than the receive, both sides get an error and the connection ends.
     pub fn send(&self, payload: impl Into<Payload>) -> WorkRequest {
         self.request(SendOp::Send, payload)
     }
 
-    /// SEND with immediate data.
+    /// SEND with immediate data, 32 bits that the peer's completion carries.
     pub fn send_with_imm(&self, payload: impl Into<Payload>, imm: u32) -> WorkRequest {
         self.request(SendOp::SendWithImm(imm), payload)
     }
@@ -128,7 +151,8 @@ impl AsyncQp<Rts> {
         self.request(SendOp::SendWithInv(rkey), payload)
     }
 
-    /// RDMA WRITE to the start of `remote`. Its length is not looked at: the peer checks the range.
+    /// RDMA WRITE to the start of `remote`. Its length is not looked at: the peer checks the range. Resolves when the bytes lie
+    /// in the peer's memory; its program is not told. A message that is sent behind it arrives behind it.
     pub fn write(&self, payload: impl Into<Payload>, remote: RemoteMr) -> WorkRequest {
         self.request(SendOp::Write(address(remote)), payload)
     }
@@ -138,7 +162,7 @@ impl AsyncQp<Rts> {
         self.request(SendOp::WriteWithImm(address(remote), imm), payload)
     }
 
-    /// RDMA READ from the start of `remote` into `slices`, as many bytes as they hold.
+    /// RDMA READ from the start of `remote` into `slices`, as many bytes as they hold. Their region needs `LOCAL_WRITE`.
     pub fn read(&self, slices: impl Into<Slices>, remote: RemoteMr) -> WorkRequest {
         self.request(SendOp::Read(address(remote)), slices.into())
     }
@@ -163,7 +187,13 @@ impl AsyncQp<Rts> {
         AtomicRequest::new(&self.owner.0, op, result.into())
     }
 
-    /// Invalidates a memory window of this side.
+    /// Binds a memory window to `part` of a region (which needs `MW_BIND`) with the peer's rights `access`; resolves to what
+    /// to tell the peer.
+    pub fn bind_mw(&self, mw: &Mw, part: impl Into<MrSlice>, access: AccessFlags) -> BindRequest {
+        BindRequest::new(&self.owner.0, mw, part.into(), access)
+    }
+
+    /// Invalidates a memory window of this side: no peer gets in by its key from then on.
     pub fn local_inv(&self, rkey: RKey) -> WorkRequest {
         self.request(SendOp::LocalInv(rkey), ())
     }

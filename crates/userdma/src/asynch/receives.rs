@@ -19,7 +19,8 @@ use crate::{Error, MrSlice};
 /// its buffers; each is posted again when its [`Received`] is dropped.
 ///
 /// Waiting for the next message may be given up at any time: none is lost. The first error is the last item: a receive
-/// fails with its queue pair. Dropping the stream does not take its receives back: they take the next messages, which are
+/// fails with its queue pair. **A peer that is gone is none**: the stream waits for ever, unless something else tells
+/// ([`guide`](crate::guide)). Dropping the stream does not take its receives back: they take the next messages, which are
 /// lost then.
 ///
 /// ```

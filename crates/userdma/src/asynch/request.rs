@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 
 use userdma_verbs::{AtomicOp, SendFlags, SendOp, Wc, WcOpcode};
 
+use super::bind::Bind;
 use super::error::WrError;
 use super::ops::Key;
 use super::payload::{Payload, Slices};
@@ -27,6 +28,8 @@ pub(super) enum Request {
         /// And how.
         flags: SendFlags,
     },
+    /// Of the send queue: a bind, whose key is made when it is posted.
+    Bind(Box<Bind>),
 }
 
 impl Request {
@@ -37,6 +40,7 @@ impl Request {
     pub(super) fn opcode(&self) -> WcOpcode {
         match self {
             Self::Recv(_) => WcOpcode::Recv,
+            Self::Bind(_) => WcOpcode::BindMw,
             Self::Send { op, .. } => match op {
                 SendOp::Send | SendOp::SendWithImm(_) | SendOp::SendWithInv(_) => WcOpcode::Send,
                 SendOp::Write(_) | SendOp::WriteWithImm(..) => WcOpcode::RdmaWrite,
@@ -56,6 +60,7 @@ impl Request {
             Self::Send { op, payload, flags } => {
                 qp.post_op(key.wr_id(), *op, payload.data(), *flags | SendFlags::SIGNALED)
             }
+            Self::Bind(bind) => bind.post(qp, key),
         }
     }
 }
@@ -91,8 +96,10 @@ impl WorkRequest {
 
     /// Adds flags: `FENCE`, `SOLICITED`. A receive has none, and after the first poll they come too late.
     pub fn with_flags(mut self, more: SendFlags) -> Self {
-        if let Stage::New(Request::Send { flags, .. }) = &mut self.stage {
-            *flags |= more;
+        match &mut self.stage {
+            Stage::New(Request::Send { flags, .. }) => *flags |= more,
+            Stage::New(Request::Bind(bind)) => bind.flags |= more,
+            Stage::New(Request::Recv(_)) | Stage::HandedOver(_) | Stage::Resolved => {}
         }
         self
     }

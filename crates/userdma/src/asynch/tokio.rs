@@ -12,7 +12,7 @@ use crate::{Device, Error, Exchange};
 
 impl AsyncCq {
     /// A completion queue of at least `cqe` entries that a task of the current tokio runtime drives. The task ends with the
-    /// last user of the queue. If the runtime ends first, every operation ends with an error.
+    /// last user of the queue. If the runtime ends first, every operation ends with an error. Needs the feature `tokio`.
     ///
     /// # Errors
     /// As [`AsyncCq::create`]; [`Error::Io`] outside a runtime.
@@ -83,7 +83,7 @@ async fn drive(mut driver: AsyncFd<Descriptor>) {
     }
 }
 
-/// As [`exchange`](crate::exchange), over a stream of tokio's.
+/// As [`exchange`](crate::exchange), over a stream of tokio's. Needs the feature `tokio`.
 ///
 /// # Errors
 /// Those of the stream: the other side has gone, or told less.

@@ -126,6 +126,10 @@ impl From<&MrSlice> for MrSlice {
 }
 
 impl RemoteMr {
+    /// No memory. Operations of no bytes need none: a WRITE of nothing asks whether the peer is there. A side that offers no
+    /// memory sends it in an [`exchange`](crate::exchange).
+    pub const NONE: Self = Self { addr: 0, rkey: RKey::new(0), len: 0 };
+
     /// The part of it from `offset` on, `len` bytes long. Nothing is checked: the peer does that.
     #[must_use]
     pub fn slice(&self, offset: u64, len: u64) -> Self {

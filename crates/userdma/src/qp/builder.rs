@@ -71,7 +71,7 @@ impl QpBuilder {
         self
     }
 
-    /// Bytes of an inline send.
+    /// Bytes of an inline send: 0 to 1024.
     #[must_use]
     pub fn max_inline_data(mut self, bytes: u32) -> Self {
         self.cap.max_inline_data = bytes;

@@ -6,7 +6,8 @@ use crate::MrSlice;
 #[derive(Clone, Copy, Debug)]
 pub struct Sgl<'a>(pub &'a [MrSlice]);
 
-/// Bytes that are taken at post time; they need no region.
+/// Bytes that are taken at post time; they need no region. At most as many as the queue pair was made for, 512 unless
+/// [`QpBuilder::max_inline_data`](crate::QpBuilder::max_inline_data) says otherwise; more are refused.
 #[derive(Clone, Copy, Debug)]
 pub struct Inline<'a>(pub &'a [u8]);
 

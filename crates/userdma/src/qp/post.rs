@@ -1,5 +1,6 @@
 //! Posting work requests.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use userdma_verbs::{
@@ -9,7 +10,7 @@ use userdma_verbs::{
 
 use super::{Data, Inline, Inner, Qp, Rts, Sgl, Unchecked};
 use crate::ledger::{Entries, Held};
-use crate::{Error, MrSlice, Mw, RemoteMr};
+use crate::{Error, MrSlice, Mw, RemoteMr, mw};
 
 /// A queue pair that may send: [`Rts`], or one whose state the program keeps account of.
 pub trait Posts: sealed::Sealed {}
@@ -23,7 +24,8 @@ mod sealed {
 }
 
 impl<S> Qp<S> {
-    /// Posts a receive: the next message lands in `list`.
+    /// Posts a receive: the next message that no receive before it takes lands in `list`, whose regions need `LOCAL_WRITE`. A
+    /// longer message is an error on both sides. Post receives before the peer may send.
     ///
     /// # Errors
     /// [`Error::Post`]; nothing was posted.
@@ -36,7 +38,8 @@ impl<S> Qp<S> {
 /// `wr_id` comes back in the completion. An operation that is refused was not posted; what goes wrong later is in its
 /// completion.
 impl<S: Posts> Qp<S> {
-    /// SEND.
+    /// SEND: a message for the oldest receive of the peer. It completes when the bytes lie there. If there is no receive, it
+    /// is sent again until there is one.
     ///
     /// # Errors
     /// [`Error::Post`]; nothing was posted.
@@ -88,7 +91,8 @@ impl<S: Posts> Qp<S> {
         self.inner.post(wr_id, SendOp::SendWithInv(rkey), data.into(), flags)
     }
 
-    /// RDMA WRITE to the start of `remote`. Its length is not looked at: the peer checks the range.
+    /// RDMA WRITE to the start of `remote`. Its length is not looked at: the peer checks the range. It completes when the bytes
+    /// lie in the peer's memory; its program is not told. A message that is posted behind it arrives behind it.
     ///
     /// # Errors
     /// [`Error::Post`]; nothing was posted.
@@ -117,7 +121,7 @@ impl<S: Posts> Qp<S> {
         self.inner.post(wr_id, SendOp::WriteWithImm(address(remote), imm), data.into(), flags)
     }
 
-    /// RDMA READ from the start of `remote` into `list`, as many bytes as `list` holds.
+    /// RDMA READ from the start of `remote` into `list`, as many bytes as `list` holds. Its regions need `LOCAL_WRITE`.
     ///
     /// # Errors
     /// [`Error::Post`]; nothing was posted.
@@ -187,6 +191,18 @@ impl<S: Posts> Qp<S> {
         access: AccessFlags,
         flags: SendFlags,
     ) -> Result<RemoteMr, Error> {
+        self.inner.post_bind_mw(wr_id, mw.inner(), part, access, flags)
+    }
+
+    /// A bind, of a window that its future holds.
+    pub(crate) fn post_bind(
+        &self,
+        wr_id: u64,
+        mw: &Arc<mw::Inner>,
+        part: &MrSlice,
+        access: AccessFlags,
+        flags: SendFlags,
+    ) -> Result<RemoteMr, Error> {
         self.inner.post_bind_mw(wr_id, mw, part, access, flags)
     }
 }
@@ -246,22 +262,21 @@ impl Inner {
     fn post_bind_mw(
         &self,
         wr_id: u64,
-        mw: &Mw,
+        mw: &Arc<mw::Inner>,
         part: &MrSlice,
         access: AccessFlags,
         flags: SendFlags,
     ) -> Result<RemoteMr, Error> {
-        if !mw.inner().pd().host().is_same(self.host()) {
+        if !mw.pd().host().is_same(self.host()) {
             return Err(Error::OtherDevice("memory window"));
         }
         let part_sge = self.sge(part)?;
-        let mut state = mw.inner().lock();
+        let mut state = mw.lock();
         let rkey = state.rkey.with_variant(state.rkey.get().to_le_bytes()[0].wrapping_add(1));
         let length = part.len() as u64;
         let bind = BindMw { mw: state.rkey, rkey, mr: part_sge.lkey, addr: part.addr(), length, access };
         // What it was bound to before stays until this bind has been executed.
-        let held =
-            [Some(Held::mr(part.mr())), Some(Held::mw(mw.inner())), state.bound.as_ref().map(Held::mr)];
+        let held = [Some(Held::mr(part.mr())), Some(Held::mw(mw)), state.bound.as_ref().map(Held::mr)];
         let flags = flags.difference(SendFlags::INLINE);
         self.post_send(wr_id, SendOp::BindMw(bind), Sgl(&[]), &[], flags, held.into_iter().flatten())?;
         state.rkey = rkey;

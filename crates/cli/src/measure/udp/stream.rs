@@ -59,14 +59,7 @@ impl<'a> Plan<'a> {
         let batch = (MAX_SEND / packet).min(MAX_SEGMENTS);
         let room = rig.udp.recv_buffer.min(1 << 20) / packet;
         let window = room.saturating_sub(batch).max(batch) as u64;
-        Self {
-            way: &rig.udp.stream,
-            payload,
-            packet,
-            batch,
-            window,
-            ack_each: (window / 4).clamp(1, 32),
-        }
+        Self { way: &rig.udp.stream, payload, packet, batch, window, ack_each: (window / 4).clamp(1, 32) }
     }
 }
 
