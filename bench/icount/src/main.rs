@@ -4,7 +4,7 @@
 //!     userdma-icount --list
 //!
 //! Nothing here reads a clock or does IO: the same program on the same compiler takes the same instructions, on a loaded
-//! machine too. Only the chosen phase runs inside [`measured`], which callgrind is told to watch.
+//! machine too. Only the chosen phase runs inside `measured`, which callgrind is told to watch.
 #![forbid(unsafe_code)]
 
 mod conversation;

@@ -27,7 +27,7 @@ use crate::gate::Gated;
 use crate::owner::Owner;
 use crate::shared::{Polls, Shared};
 use crate::sleep::Watch;
-use crate::{Channel, HostConfig, HostError, OpenError, PostFailure, fork, wait};
+use crate::{Channel, HostConfig, HostError, OpenError, PostFailure, exit, fork, wait};
 
 /// An open device. Clones are the same device; it closes with the last.
 #[derive(Clone, Debug)]
@@ -77,6 +77,7 @@ impl Host {
             generation: fork::generation(),
         };
         let host = Self { owner: Arc::new(Owner::new(shared)) };
+        exit::watch(&host.owner.shared);
         if let Some(path) = &config.capture {
             host.start_capture(path)?;
         }

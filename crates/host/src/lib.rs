@@ -19,6 +19,7 @@ mod config;
 mod drive;
 mod error;
 mod events;
+mod exit;
 mod fork;
 mod gate;
 mod host;

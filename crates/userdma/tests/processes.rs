@@ -152,6 +152,43 @@ fn meet(other: &mut Other, ours: &Endpoint) -> (Endpoint, RemoteMr) {
     theirs
 }
 
+/// A program that has its last message and calls `exit` drops nothing; the acknowledgement has waited for a reply until then.
+#[test]
+fn a_process_that_exits_at_once_has_acknowledged_what_it_received() {
+    const TEST: &str = "a_process_that_exits_at_once_has_acknowledged_what_it_received";
+    const ADDRESSES: [&str; 2] = ["127.0.135.2", "127.0.135.3"];
+    if is_child() {
+        receive_and_exit(ADDRESSES[1]);
+    }
+    let device = Device::open(ADDRESSES[0]).unwrap();
+    let pd = device.alloc_pd().unwrap();
+    let cq = device.create_cq(4).unwrap();
+    for _ in 0..8 {
+        let qp = pd.create_qp(&cq, &cq).build().unwrap();
+        let mut other = Other::start(TEST);
+        let (peer, _) = meet(&mut other, &qp.endpoint());
+        let qp = qp.connect(&peer).unwrap();
+        qp.post_send(1, Inline(b"the last"), SIGNALED).unwrap();
+        assert_eq!(cq.wait_for(1, LONG).unwrap()[0].status, WcStatus::Success);
+    }
+}
+
+fn receive_and_exit(address: &str) -> ! {
+    let device = Device::open(address).unwrap();
+    let pd = device.alloc_pd().unwrap();
+    let cq = device.create_cq(1).unwrap();
+    let mr = pd.alloc(64, ALL).unwrap();
+    let qp = pd.create_qp(&cq, &cq).build().unwrap();
+    qp.post_recv(1, &mr.slice(..)).unwrap();
+    say(&hex(&(qp.endpoint(), mr.remote())));
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+    let _qp = qp.connect(&unhex(&line)).unwrap();
+    say("connected");
+    while cq.poll_one().unwrap().is_none() {}
+    std::process::exit(0);
+}
+
 #[test]
 fn a_child_of_fork_is_told_and_does_no_harm() {
     let (a, b) = common::pair(132);

@@ -8,7 +8,7 @@
 //! - [`requester`]: answers to a queue pair that has asked.
 //!
 //! Packets of the last two carry the ICRC that fits, so that nothing stops at the door, and name PSNs, keys and
-//! addresses relative to those that would be right, so that a changed byte is a near miss. After each packet [`Scene`]
+//! addresses relative to those that would be right, so that a changed byte is a near miss. After each packet the scene
 //! looks at the memory that nobody may touch, at the completions, and at a second connection of the same device.
 
 mod arena;

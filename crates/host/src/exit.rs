@@ -1,0 +1,43 @@
+//! A program that ends with devices open: what it has received but not yet acknowledged is acknowledged before.
+//!
+//! An acknowledgement waits a moment for a reply that it can go with. An adapter sends it whatever becomes of the program; here
+//! the peer of a program that calls `exit` as soon as it has its last message would send that again until it gives up. A
+//! program that is killed tells nobody anything.
+
+use std::sync::{Arc, Mutex, Once, PoisonError, TryLockError, Weak};
+
+use crate::drive::Role;
+use crate::shared::Shared;
+
+/// Devices that are open, and some that were.
+static OPEN: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+
+/// Notes a device that was opened.
+pub(crate) fn watch(device: &Arc<Shared>) {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the handler may run at any time at which the program may exit: it waits for nothing, and touches what
+        // has static lifetime or is owned by the list. If the library has no memory for it, ends are as abrupt as a kill.
+        #[allow(unsafe_code)]
+        unsafe {
+            libc::atexit(at_exit);
+        }
+    });
+    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    open.retain(|device| device.strong_count() > 0);
+    open.push(Arc::downgrade(device));
+}
+
+extern "C" fn at_exit() {
+    let open = match OPEN.try_lock() {
+        Ok(open) => open,
+        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        // Whoever holds it opens a device, and will find out soon.
+        Err(TryLockError::WouldBlock) => return,
+    };
+    for device in open.iter().filter_map(Weak::upgrade) {
+        if device.check().is_ok() {
+            let _ = device.ring(Role::Control);
+        }
+    }
+}
