@@ -38,6 +38,8 @@ stats! {
     sent_acks,
     /// Timeouts of the requester.
     local_ack_timeout_err,
+    /// Silences after which the requester sent packets again to learn what is missing.
+    sent_probes,
     /// Requester gave up after `retry_cnt` resends.
     retry_exceeded_err,
     /// Requester gave up after `rnr_retry` RNR NAKs.

@@ -10,7 +10,7 @@ impl Requester {
     pub(super) fn deadline(&self) -> Option<Time> {
         match (self.rnr_until, self.ack_deadline) {
             (Some(until), _) => Some(until),
-            (None, deadline) => deadline,
+            (None, deadline) => deadline.map(|deadline| deadline.min(self.silence.ends)),
         }
     }
 
@@ -19,6 +19,7 @@ impl Requester {
         if self.rnr_until.is_some_and(|until| until <= ctx.now) {
             self.rnr_until = None;
         }
+        self.handle_silence(ctx);
         if self.ack_deadline.is_none_or(|deadline| deadline > ctx.now) {
             return None;
         }
@@ -52,6 +53,7 @@ impl Requester {
         self.stand_at(last, packet, mtu);
         // `since_ack_req` stays until the packet leaves: it may do so even if the window is full.
         self.ack_deadline = attr.timeout.duration().map(|timeout| ctx.now + timeout);
+        self.round_trip.give_up();
         // What could not be sent after it is tried again.
         self.fault = None;
         true
@@ -93,6 +95,8 @@ impl Requester {
         self.reads.clear();
         self.since_ack_req = 0;
         self.ack_deadline = None;
+        self.silence.stop();
+        self.round_trip.give_up();
         self.fault = None;
         self.seek(attr);
     }
@@ -110,7 +114,7 @@ impl Requester {
     }
 
     /// Puts the sending position to a packet of an element. The PSN is the caller's to set.
-    fn stand_at(&mut self, number: u64, packet: u32, mtu: u32) {
+    pub(super) fn stand_at(&mut self, number: u64, packet: u32, mtu: u32) {
         (self.next, self.next_packet) = (number, packet);
         let offset = u64::from(packet) * u64::from(mtu);
         self.cursor = self.ring.get(number).map_or(SgCursor::default(), |e| SgCursor::at(e.sgl, offset));

@@ -28,6 +28,9 @@ impl Requester {
     /// Appends request packets to the batch.
     pub(super) fn fill(&mut self, ctx: &mut Ctx<'_>, state: QpState, out: &mut Out<'_>) -> Fill {
         self.window_blocked = false;
+        if self.silence.is_probe_due() && self.fill_probe(ctx, out) == Fill::More {
+            return Fill::More;
+        }
         loop {
             match self.check_next(state, ctx.window, out.attr) {
                 Ok(()) => {}
@@ -76,7 +79,7 @@ impl Requester {
 
     /// Whether a fill would send a request.
     pub(super) fn can_send(&self, state: QpState, window: &Window, attr: &QpAttr) -> bool {
-        self.check_next(state, window, attr).is_ok()
+        self.silence.is_probe_due() || self.check_next(state, window, attr).is_ok()
     }
 
     fn check_next(&self, state: QpState, window: &Window, attr: &QpAttr) -> Result<(), Wait> {
@@ -140,19 +143,33 @@ impl Requester {
     }
 
     fn send_data(&mut self, ctx: &mut Ctx<'_>, out: &mut Out<'_>, wqe: &Wqe, data: Data) -> Step {
-        let mark = self.mark(self.next);
+        let packets = self.mark(self.next).packets;
+        let cost = packet_cost(payload_of(wqe.len, out.mtu(), self.next_packet));
+        let is_last = self.next_packet + 1 == packets;
+        let asks = is_last && self.needs_ack(wqe, out)
+            || self.since_ack_req + 1 >= ACK_REQ_EVERY
+            || !ctx.window.has_room(cost * 2);
+        let step = self.put_data(ctx, out, wqe, data, asks);
+        if matches!(step, Step::Sent) {
+            if asks {
+                self.expect_answer(ctx.now, out.attr);
+            }
+            self.since_ack_req = if asks { 0 } else { self.since_ack_req + 1 };
+            self.sent(ctx, out.attr, 1, cost, packets);
+        }
+        step
+    }
+
+    /// Writes the packet at the sending position, which stays where it is.
+    fn put_data(&mut self, ctx: &mut Ctx<'_>, out: &mut Out<'_>, wqe: &Wqe, data: Data, asks: bool) -> Step {
+        let packets = self.mark(self.next).packets;
         let payload_len = payload_of(wqe.len, out.mtu(), self.next_packet);
-        let position = position(self.next_packet, mark.packets);
+        let position = position(self.next_packet, packets);
         let opcode = data.opcode(position);
         let size = packet_len(opcode, payload_len as usize);
-        let is_last = self.next_packet + 1 == mark.packets;
-        let cost = packet_cost(payload_len);
+        let is_last = self.next_packet + 1 == packets;
         let mut bth = out.bth(opcode, self.next_psn);
-        bth.set_ack_req(
-            is_last && self.needs_ack(wqe, out)
-                || self.since_ack_req + 1 >= ACK_REQ_EVERY
-                || !ctx.window.has_room(cost * 2),
-        );
+        bth.set_ack_req(asks);
         bth.set_solicited(is_last && wqe.flags.contains(SendFlags::SOLICITED));
         let offset = self.next_packet * out.mtu();
         let Some(mut place) = out.push(size) else { return Step::Batch };
@@ -168,9 +185,24 @@ impl Requester {
             return Step::Fault(WcStatus::LocProtErr);
         }
         place.seal();
-        self.since_ack_req = if bth.ack_req() { 0 } else { self.since_ack_req + 1 };
-        self.sent(ctx, out.attr, 1, cost, mark.packets);
         Step::Sent
+    }
+
+    /// Writes the packet at the sending position, asking for an answer, and counts nothing.
+    pub(super) fn put(&mut self, ctx: &mut Ctx<'_>, out: &mut Out<'_>, wqe: &Wqe) -> Step {
+        match wqe.op {
+            SendOp::Read(remote) => self.put_read(ctx, out, wqe, remote),
+            SendOp::Atomic(remote, op) => self.put_atomic(ctx, out, remote, op),
+            SendOp::Send => self.put_data(ctx, out, wqe, Data::Send, true),
+            SendOp::SendWithImm(imm) => self.put_data(ctx, out, wqe, Data::SendWithImm(imm), true),
+            SendOp::SendWithInv(rkey) => self.put_data(ctx, out, wqe, Data::SendWithInv(rkey), true),
+            SendOp::Write(remote) => self.put_data(ctx, out, wqe, Data::Write(remote), true),
+            SendOp::WriteWithImm(remote, imm) => {
+                self.put_data(ctx, out, wqe, Data::WriteWithImm(remote, imm), true)
+            }
+            // They have no packet.
+            SendOp::LocalInv(_) | SendOp::BindMw(_) => Step::Sent,
+        }
     }
 
     /// Whether the last packet of a message must ask for an acknowledgement. A completion waits for it, or the place in the
@@ -191,6 +223,23 @@ impl Requester {
     /// READs are asked for in pieces of half a window, so that the answers fit into our socket's buffer; on the wire
     /// each piece is a READ of its own.
     fn send_read(&mut self, ctx: &mut Ctx<'_>, out: &mut Out<'_>, wqe: &Wqe, remote: RemoteAddr) -> Step {
+        let step = self.put_read(ctx, out, wqe, remote);
+        if matches!(step, Step::Sent) {
+            let packets = self.packets_of_piece();
+            let cost = Self::cost(wqe.len, out.mtu(), self.next_packet, self.next_packet + packets);
+            self.sent_read_or_atomic(ctx, out.attr, packets, cost);
+        }
+        step
+    }
+
+    /// Packets of the piece that begins at the sending position.
+    fn packets_of_piece(&self) -> u32 {
+        let mark = self.mark(self.next);
+        let left_of_piece = mark.piece - self.next_packet % mark.piece.max(1);
+        (mark.packets - self.next_packet).min(left_of_piece)
+    }
+
+    fn put_read(&mut self, ctx: &mut Ctx<'_>, out: &mut Out<'_>, wqe: &Wqe, remote: RemoteAddr) -> Step {
         let size = packet_len(Opcode::RcReadRequest, 0);
         if !out.fits(size) {
             return Step::Batch;
@@ -199,21 +248,14 @@ impl Requester {
             return Step::Fault(WcStatus::LocProtErr);
         }
         let mtu = out.mtu();
-        let mark = self.mark(self.next);
-        let left_of_piece = mark.piece - self.next_packet % mark.piece.max(1);
-        let packets = (mark.packets - self.next_packet).min(left_of_piece);
         let offset = self.next_packet * mtu;
-        let len = (wqe.len - offset).min(packets * mtu);
+        let len = (wqe.len - offset).min(self.packets_of_piece() * mtu);
         let reth = Reth::new(remote.addr.wrapping_add(u64::from(offset)), remote.rkey, len);
         let mut bth = out.bth(Opcode::RcReadRequest, self.next_psn);
         bth.set_ack_req(true);
         let Some(mut place) = out.push(size) else { return Step::Batch };
         place.writer(&bth).reth(&reth).finish();
         place.seal();
-        let cost = Self::cost(wqe.len, mtu, self.next_packet, self.next_packet + packets);
-        self.reads.push_back(self.next_psn.add(packets - 1));
-        self.since_ack_req = 0;
-        self.sent(ctx, out.attr, packets, cost, mark.packets);
         Step::Sent
     }
 
@@ -224,6 +266,14 @@ impl Requester {
         remote: RemoteAddr,
         op: AtomicOp,
     ) -> Step {
+        let step = self.put_atomic(ctx, out, remote, op);
+        if matches!(step, Step::Sent) {
+            self.sent_read_or_atomic(ctx, out.attr, 1, packet_cost(8));
+        }
+        step
+    }
+
+    fn put_atomic(&mut self, ctx: &mut Ctx<'_>, out: &mut Out<'_>, remote: RemoteAddr, op: AtomicOp) -> Step {
         let (opcode, swap_add, compare) = match op {
             AtomicOp::CompareSwap { compare, swap } => (Opcode::RcCompareSwap, swap, compare),
             AtomicOp::FetchAdd { add } => (Opcode::RcFetchAdd, add, 0),
@@ -240,10 +290,15 @@ impl Requester {
         let Some(mut place) = out.push(size) else { return Step::Batch };
         place.writer(&bth).atomic_eth(&AtomicEth::new(remote.addr, remote.rkey, swap_add, compare)).finish();
         place.seal();
-        self.reads.push_back(self.next_psn);
-        self.since_ack_req = 0;
-        self.sent(ctx, out.attr, 1, packet_cost(8), 1);
         Step::Sent
+    }
+
+    /// A request that is answered by data has left, for `packets` PSNs.
+    fn sent_read_or_atomic(&mut self, ctx: &mut Ctx<'_>, attr: &QpAttr, packets: u32, cost: u32) {
+        self.expect_answer(ctx.now, attr);
+        self.reads.push_back(self.next_psn.add(packets - 1));
+        self.since_ack_req = 0;
+        self.sent(ctx, attr, packets, cost, self.mark(self.next).packets);
     }
 
     /// Whether the answer to the next element has somewhere to go. Asked before the request leaves, so that a READ
@@ -289,7 +344,7 @@ fn is_local(wqe: &Wqe) -> bool {
 }
 
 /// What became of one attempt to send.
-enum Step {
+pub(super) enum Step {
     /// It is on its way, or done.
     Sent,
     /// It needs a new batch.

@@ -83,6 +83,10 @@ fn silence_resends_from_the_oldest_unanswered_packet_until_the_retries_are_used_
     a.post_signaled(2, SendOp::Send, 8);
     assert_eq!(a.sends().len(), 3);
     a.ack(0);
+    for ms in [5, 20] {
+        a.at_ms(ms);
+        assert_eq!(a.sends().len(), 2, "probes, which are no retries");
+    }
     for round in 1..=3 {
         a.at_ms(68 * round - 2);
         assert!(a.sends().is_empty(), "67 ms have not passed");

@@ -1,0 +1,111 @@
+//! How long answers take, measured on packets that were sent once.
+
+use std::time::Duration;
+
+use userdma_verbs::{Psn, Time};
+
+/// The round trip of one connection, smoothed, and how much it varies.
+///
+/// One packet at a time is timed, from when it leaves until it is answered. If anything is sent again meanwhile, nobody knows
+/// which of the two was answered, and the measurement is given up.
+#[derive(Debug, Default)]
+pub(super) struct RoundTrip {
+    timed: Option<(Psn, Time)>,
+    /// Nanoseconds; 0 before the first measurement.
+    smoothed_ns: u64,
+    deviation_ns: u64,
+}
+
+impl RoundTrip {
+    /// A packet that asks for an answer leaves for the first time.
+    #[inline]
+    pub(super) fn begin(&mut self, psn: Psn, now: Time) {
+        if self.timed.is_none() {
+            self.timed = Some((psn, now));
+        }
+    }
+
+    /// Something is sent again.
+    pub(super) fn give_up(&mut self) {
+        self.timed = None;
+    }
+
+    /// Everything before `una` is answered.
+    #[inline]
+    pub(super) fn handle_answer(&mut self, una: Psn, now: Time) {
+        if let Some((psn, sent)) = self.timed
+            && psn.is_before(una)
+        {
+            self.timed = None;
+            self.learn(u64::try_from(now.since(sent).as_nanos()).unwrap_or(u64::MAX / 16));
+        }
+    }
+
+    fn learn(&mut self, sample_ns: u64) {
+        let sample_ns = sample_ns.max(1);
+        if self.smoothed_ns == 0 {
+            *self = Self { smoothed_ns: sample_ns, deviation_ns: sample_ns / 2, ..*self };
+            return;
+        }
+        let off = self.smoothed_ns.abs_diff(sample_ns);
+        self.deviation_ns = self.deviation_ns - self.deviation_ns / 4 + off / 4;
+        self.smoothed_ns = self.smoothed_ns - self.smoothed_ns / 8 + sample_ns / 8;
+    }
+
+    /// After how much silence an answer is overdue.
+    #[inline]
+    pub(super) fn patience(&self) -> Duration {
+        if self.smoothed_ns == 0 {
+            return FIRST_PATIENCE;
+        }
+        let ns = self.smoothed_ns.saturating_add(self.deviation_ns.saturating_mul(4));
+        Duration::from_nanos(ns).max(LEAST_PATIENCE)
+    }
+}
+
+/// Silence that is never called overdue: a peer whose thread must be woken first, or shares a processor, takes as long.
+const LEAST_PATIENCE: Duration = Duration::from_millis(1);
+/// The same before the first measurement.
+const FIRST_PATIENCE: Duration = Duration::from_millis(4);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn us(us: u64) -> Time {
+        Time::from_nanos(us * 1000)
+    }
+
+    #[test]
+    fn patience_follows_the_round_trip_and_how_it_varies_but_is_a_millisecond_at_least() {
+        let mut trip = RoundTrip::default();
+        assert_eq!(trip.patience(), FIRST_PATIENCE);
+        trip.begin(Psn::new(1), us(0));
+        trip.handle_answer(Psn::new(2), us(20));
+        assert_eq!(trip.patience(), LEAST_PATIENCE);
+        for k in 1..100 {
+            trip.begin(Psn::new(k), us(0));
+            trip.handle_answer(Psn::new(k + 1), us(2000));
+        }
+        let steady = trip.patience();
+        assert!((2000..2100).contains(&steady.as_micros()), "{steady:?}");
+        for k in 100..200 {
+            trip.begin(Psn::new(k), us(0));
+            trip.handle_answer(Psn::new(k + 1), us(if k % 2 == 0 { 1000 } else { 3000 }));
+        }
+        let shaky = trip.patience();
+        assert!((5000..7000).contains(&shaky.as_micros()), "{shaky:?}");
+    }
+
+    #[test]
+    fn what_was_sent_twice_is_not_measured_and_one_packet_is_timed_at_a_time() {
+        let mut trip = RoundTrip::default();
+        trip.begin(Psn::new(5), us(0));
+        trip.begin(Psn::new(6), us(3_000));
+        trip.handle_answer(Psn::new(5), us(4_000));
+        assert_eq!(trip.patience(), FIRST_PATIENCE, "those before it are answered, it is not");
+        trip.give_up();
+        trip.handle_answer(Psn::new(7), us(9_000));
+        assert_eq!(trip.patience(), FIRST_PATIENCE);
+    }
+}
