@@ -88,7 +88,7 @@ impl Requester {
                 if self.rnr_until.is_some() {
                     return Verdict::Fine;
                 }
-                self.on_loss(ctx.window);
+                self.on_gap(ctx.window);
                 self.retry(ctx, attr).map_or(Verdict::Fine, Verdict::Head)
             }
             Syndrome::Nak(code) => {
@@ -224,7 +224,7 @@ impl Requester {
         }
         self.gap_handled = true;
         self.silence.end();
-        self.on_loss(ctx.window);
+        self.on_gap(ctx.window);
         ctx.stats.completer_retry_err += 1;
         self.go_back(ctx, attr);
         Verdict::Fine

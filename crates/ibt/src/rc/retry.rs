@@ -27,7 +27,8 @@ impl Requester {
             return None;
         }
         ctx.stats.local_ack_timeout_err += 1;
-        self.on_loss(ctx.window);
+        // Silence for as long as this is no chance.
+        self.on_loss(ctx.window, u32::MAX);
         self.retry(ctx, attr)
     }
 
@@ -120,12 +121,19 @@ impl Requester {
         self.cursor = self.ring.get(number).map_or(SgCursor::default(), |e| SgCursor::at(e.sgl, offset));
     }
 
-    /// Halves the window, once for all losses among the packets that are under way now.
-    pub(super) fn on_loss(&mut self, window: &mut Window) {
+    /// Makes the window smaller, once for all losses among the packets that are under way now, of which `queued` bytes waited in
+    /// queues.
+    fn on_loss(&mut self, window: &mut Window, queued: u32) {
         if self.recover_psn.is_some_and(|psn| self.una_psn.is_before(psn)) {
             return;
         }
         self.recover_psn = Some(self.max_psn);
-        window.on_loss();
+        window.on_loss(queued);
+    }
+
+    /// The peer says that a packet is missing, or its answers do.
+    pub(super) fn on_gap(&mut self, window: &mut Window) {
+        let queued = self.round_trip.queued(window.limit());
+        self.on_loss(window, queued);
     }
 }

@@ -14,6 +14,8 @@ pub(super) struct RoundTrip {
     /// Nanoseconds; 0 before the first measurement.
     smoothed_ns: u64,
     deviation_ns: u64,
+    /// The shortest of all.
+    least_ns: u64,
 }
 
 impl RoundTrip {
@@ -44,12 +46,24 @@ impl RoundTrip {
     fn learn(&mut self, sample_ns: u64) {
         let sample_ns = sample_ns.max(1);
         if self.smoothed_ns == 0 {
-            *self = Self { smoothed_ns: sample_ns, deviation_ns: sample_ns / 2, ..*self };
+            *self =
+                Self { smoothed_ns: sample_ns, deviation_ns: sample_ns / 2, least_ns: sample_ns, ..*self };
             return;
         }
+        self.least_ns = self.least_ns.min(sample_ns);
         let off = self.smoothed_ns.abs_diff(sample_ns);
         self.deviation_ns = self.deviation_ns - self.deviation_ns / 4 + off / 4;
         self.smoothed_ns = self.smoothed_ns - self.smoothed_ns / 8 + sample_ns / 8;
+    }
+
+    /// How much of a window of `limit` bytes waits in queues instead of travelling, as the round trip is longer than the
+    /// shortest; all of it if nothing is known.
+    pub(super) fn queued(&self, limit: u32) -> u32 {
+        let excess = self.smoothed_ns.saturating_sub(self.least_ns);
+        match (u64::from(limit).saturating_mul(excess)).checked_div(self.smoothed_ns) {
+            Some(bytes) => u32::try_from(bytes).unwrap_or(limit),
+            None => limit,
+        }
     }
 
     /// After how much silence an answer is overdue.
@@ -107,5 +121,16 @@ mod tests {
         trip.give_up();
         trip.handle_answer(Psn::new(7), us(9_000));
         assert_eq!(trip.patience(), FIRST_PATIENCE);
+    }
+
+    #[test]
+    fn what_the_round_trip_has_grown_by_was_spent_in_queues() {
+        let mut trip = RoundTrip::default();
+        assert_eq!(trip.queued(1000), 1000, "nothing is known");
+        for k in 0..100 {
+            trip.begin(Psn::new(k), us(0));
+            trip.handle_answer(Psn::new(k + 1), us(if k < 10 { 50 } else { 200 }));
+        }
+        assert!((740..=750).contains(&trip.queued(1000)), "{}", trip.queued(1000));
     }
 }

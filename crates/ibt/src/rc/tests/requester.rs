@@ -312,10 +312,10 @@ fn a_fence_waits_for_reads_before_it() {
 #[test]
 fn the_window_bounds_what_is_under_way_and_the_packet_that_fills_it_asks_for_an_acknowledgement() {
     let mut a = Side::new();
-    a.window = Window::new(10 << 10);
+    a.window = Window::new(17 << 10);
     a.post_signaled(1, SendOp::Send, 60 * MTU);
     let first = a.sends();
-    assert_eq!(first.len(), 20, "10 KiB of packets that count 512");
+    assert_eq!(first.len(), 34, "17 KiB of packets that count 512");
     assert!(a.rc.is_window_blocked() && first.last().unwrap().contains(" a "), "{first:?}");
     a.ack(9);
     assert_eq!(a.sends().len(), 10);
@@ -324,29 +324,29 @@ fn the_window_bounds_what_is_under_way_and_the_packet_that_fills_it_asks_for_an_
 #[test]
 fn a_long_read_is_asked_for_in_pieces_of_half_a_window() {
     let mut a = Side::new();
-    a.window = Window::new(10 << 10);
+    a.window = Window::new(17 << 10);
     let from = a.remote(0);
-    a.post_signaled(1, SendOp::Read(from), 32 * MTU);
-    assert_eq!(a.sends(), ["READ Request +0 a dma 2560", "READ Request +10 a dma 2560"]);
-    for psn in 0..10 {
+    a.post_signaled(1, SendOp::Read(from), 51 * MTU);
+    assert_eq!(a.sends(), ["READ Request +0 a dma 4352", "READ Request +17 a dma 4352"]);
+    for psn in 0..17 {
         a.receive(&read_response(Opcode::RcReadResponseMiddle, psn, &[1; 256]));
     }
-    assert_eq!(a.sends(), ["READ Request +20 a dma 2560"]);
+    assert_eq!(a.sends(), ["READ Request +34 a dma 4352"]);
 }
 
 #[test]
 fn a_read_is_asked_for_again_in_the_same_pieces_though_the_window_has_changed() {
     let mut a = Side::new();
-    a.window = Window::new(20 << 10);
+    a.window = Window::new(34 << 10);
     let from = a.remote(0);
-    a.post_signaled(1, SendOp::Read(from), 50 * MTU);
-    assert_eq!(a.sends(), ["READ Request +0 a dma 5120", "READ Request +20 a dma 5120"]);
+    a.post_signaled(1, SendOp::Read(from), 100 * MTU);
+    assert_eq!(a.sends(), ["READ Request +0 a dma 8704", "READ Request +34 a dma 8704"]);
     for psn in 0..5 {
         a.receive(&read_response(Opcode::RcReadResponseMiddle, psn, &[1; 256]));
     }
     a.at_ms(68);
-    assert_eq!(a.window.limit(), 10 << 10);
-    assert_eq!(a.sends(), ["READ Request +5 a dma 3840", "READ Request +20 a dma 5120"]);
+    assert_eq!(a.window.limit(), 17 << 10);
+    assert_eq!(a.sends(), ["READ Request +5 a dma 7424", "READ Request +34 a dma 8704"]);
 }
 
 #[test]
