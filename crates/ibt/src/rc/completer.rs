@@ -241,11 +241,7 @@ impl Requester {
         if self.next_psn.is_before(self.una_psn) {
             self.seek(attr);
         }
-        self.ack_deadline = if self.next_psn == self.una_psn {
-            None
-        } else {
-            attr.timeout.duration().map(|timeout| ctx.now + timeout)
-        };
+        self.ack_deadline = if self.next_psn == self.una_psn { None } else { attr.timeout.deadline(ctx.now) };
         if self.awaits_answer() {
             self.listen(ctx.now, attr);
         }

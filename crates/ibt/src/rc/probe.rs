@@ -9,7 +9,7 @@
 //! A probe is no retry and no loss, and there are two in one silence. What they do not end is the ACK timer's.
 
 use userdma_objects::Wqe;
-use userdma_verbs::{Psn, QpAttr, SendOp, Time};
+use userdma_verbs::{AckTimeout, Psn, QpAttr, SendOp, Time};
 
 use super::requester::Requester;
 use super::send::Step;
@@ -50,10 +50,12 @@ impl Silence {
     }
 
     /// Something came back.
+    #[inline]
     pub(super) fn end(&mut self) {
         *self = Self::default();
     }
 
+    #[inline]
     pub(super) fn is_probe_due(&self) -> bool {
         self.due.is_some()
     }
@@ -72,19 +74,22 @@ impl Requester {
     }
 
     /// The silence begins now.
+    #[inline]
     pub(super) fn listen(&mut self, now: Time, attr: &QpAttr) {
-        if attr.timeout.duration().is_some() {
-            self.silence.ends = now + self.round_trip.patience();
+        if attr.timeout != AckTimeout::default() {
+            self.silence.ends = now.plus_nanos(self.round_trip.patience_ns());
         }
     }
 
     /// Whether something under way has asked for an answer.
+    #[inline]
     pub(super) fn awaits_answer(&self) -> bool {
         // A READ counts as many PSNs, and asks.
         u32::try_from(self.next_psn.distance(self.una_psn)).is_ok_and(|open| open > self.since_ack_req)
     }
 
     /// If the silence has been too long: has a probe sent, and listens again for twice as long.
+    #[cold]
     pub(super) fn handle_silence(&mut self, ctx: &mut Ctx<'_>) {
         if self.silence.ends > ctx.now {
             return;
@@ -99,11 +104,12 @@ impl Requester {
         // Nobody could tell which of two was answered.
         self.round_trip.give_up();
         if self.silence.probes < MAX_PROBES {
-            self.silence.ends = ctx.now + self.round_trip.patience() * 2;
+            self.silence.ends = ctx.now.plus_nanos(self.round_trip.patience_ns().saturating_mul(2));
         }
     }
 
     /// Appends the packets of a probe that is due. They take no part of the window, as they are there already.
+    #[cold]
     pub(super) fn fill_probe(&mut self, ctx: &mut Ctx<'_>, out: &mut Out<'_>) -> Fill {
         if self.silence.due == Some(Probe::Both) {
             let head = self.ring.head();

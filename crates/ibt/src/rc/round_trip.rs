@@ -1,21 +1,26 @@
 //! How long answers take, measured on packets that were sent once.
 
-use std::time::Duration;
-
 use userdma_verbs::{Psn, Time};
 
 /// The round trip of one connection, smoothed, and how much it varies.
 ///
 /// One packet at a time is timed, from when it leaves until it is answered. If anything is sent again meanwhile, nobody knows
 /// which of the two was answered, and the measurement is given up.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct RoundTrip {
     timed: Option<(Psn, Time)>,
     /// Nanoseconds; 0 before the first measurement.
     smoothed_ns: u64,
     deviation_ns: u64,
+    patience_ns: u64,
     /// The shortest of all.
     least_ns: u64,
+}
+
+impl Default for RoundTrip {
+    fn default() -> Self {
+        Self { timed: None, smoothed_ns: 0, deviation_ns: 0, patience_ns: FIRST_PATIENCE_NS, least_ns: 0 }
+    }
 }
 
 impl RoundTrip {
@@ -39,21 +44,22 @@ impl RoundTrip {
             && psn.is_before(una)
         {
             self.timed = None;
-            self.learn(u64::try_from(now.since(sent).as_nanos()).unwrap_or(u64::MAX / 16));
+            self.learn(now.nanos().saturating_sub(sent.nanos()));
         }
     }
 
     fn learn(&mut self, sample_ns: u64) {
         let sample_ns = sample_ns.max(1);
         if self.smoothed_ns == 0 {
-            *self =
-                Self { smoothed_ns: sample_ns, deviation_ns: sample_ns / 2, least_ns: sample_ns, ..*self };
-            return;
+            (self.smoothed_ns, self.deviation_ns, self.least_ns) = (sample_ns, sample_ns / 2, sample_ns);
+        } else {
+            let off = self.smoothed_ns.abs_diff(sample_ns);
+            self.deviation_ns = self.deviation_ns - self.deviation_ns / 4 + off / 4;
+            self.smoothed_ns = self.smoothed_ns - self.smoothed_ns / 8 + sample_ns / 8;
+            self.least_ns = self.least_ns.min(sample_ns);
         }
-        self.least_ns = self.least_ns.min(sample_ns);
-        let off = self.smoothed_ns.abs_diff(sample_ns);
-        self.deviation_ns = self.deviation_ns - self.deviation_ns / 4 + off / 4;
-        self.smoothed_ns = self.smoothed_ns - self.smoothed_ns / 8 + sample_ns / 8;
+        let overdue = self.smoothed_ns.saturating_add(self.deviation_ns.saturating_mul(4));
+        self.patience_ns = overdue.max(LEAST_PATIENCE_NS);
     }
 
     /// How much of a window of `limit` bytes waits in queues instead of travelling, as the round trip is longer than the
@@ -66,21 +72,17 @@ impl RoundTrip {
         }
     }
 
-    /// After how much silence an answer is overdue.
+    /// After how much silence an answer is overdue, nanoseconds.
     #[inline]
-    pub(super) fn patience(&self) -> Duration {
-        if self.smoothed_ns == 0 {
-            return FIRST_PATIENCE;
-        }
-        let ns = self.smoothed_ns.saturating_add(self.deviation_ns.saturating_mul(4));
-        Duration::from_nanos(ns).max(LEAST_PATIENCE)
+    pub(super) fn patience_ns(&self) -> u64 {
+        self.patience_ns
     }
 }
 
 /// Silence that is never called overdue: a peer whose thread must be woken first, or shares a processor, takes as long.
-const LEAST_PATIENCE: Duration = Duration::from_millis(1);
+const LEAST_PATIENCE_NS: u64 = 1_000_000;
 /// The same before the first measurement.
-const FIRST_PATIENCE: Duration = Duration::from_millis(4);
+const FIRST_PATIENCE_NS: u64 = 4_000_000;
 
 #[cfg(test)]
 mod tests {
@@ -93,22 +95,22 @@ mod tests {
     #[test]
     fn patience_follows_the_round_trip_and_how_it_varies_but_is_a_millisecond_at_least() {
         let mut trip = RoundTrip::default();
-        assert_eq!(trip.patience(), FIRST_PATIENCE);
+        assert_eq!(trip.patience_ns(), FIRST_PATIENCE_NS);
         trip.begin(Psn::new(1), us(0));
         trip.handle_answer(Psn::new(2), us(20));
-        assert_eq!(trip.patience(), LEAST_PATIENCE);
+        assert_eq!(trip.patience_ns(), LEAST_PATIENCE_NS);
         for k in 1..100 {
             trip.begin(Psn::new(k), us(0));
             trip.handle_answer(Psn::new(k + 1), us(2000));
         }
-        let steady = trip.patience();
-        assert!((2000..2100).contains(&steady.as_micros()), "{steady:?}");
+        let steady = trip.patience_ns();
+        assert!((2_000_000..2_100_000).contains(&steady), "{steady}");
         for k in 100..200 {
             trip.begin(Psn::new(k), us(0));
             trip.handle_answer(Psn::new(k + 1), us(if k % 2 == 0 { 1000 } else { 3000 }));
         }
-        let shaky = trip.patience();
-        assert!((5000..7000).contains(&shaky.as_micros()), "{shaky:?}");
+        let shaky = trip.patience_ns();
+        assert!((5_000_000..7_000_000).contains(&shaky), "{shaky}");
     }
 
     #[test]
@@ -117,10 +119,10 @@ mod tests {
         trip.begin(Psn::new(5), us(0));
         trip.begin(Psn::new(6), us(3_000));
         trip.handle_answer(Psn::new(5), us(4_000));
-        assert_eq!(trip.patience(), FIRST_PATIENCE, "those before it are answered, it is not");
+        assert_eq!(trip.patience_ns(), FIRST_PATIENCE_NS, "those before it are answered, it is not");
         trip.give_up();
         trip.handle_answer(Psn::new(7), us(9_000));
-        assert_eq!(trip.patience(), FIRST_PATIENCE);
+        assert_eq!(trip.patience_ns(), FIRST_PATIENCE_NS);
     }
 
     #[test]

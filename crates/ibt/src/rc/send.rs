@@ -161,6 +161,7 @@ impl Requester {
     }
 
     /// Writes the packet at the sending position, which stays where it is.
+    #[inline(always)]
     fn put_data(&mut self, ctx: &mut Ctx<'_>, out: &mut Out<'_>, wqe: &Wqe, data: Data, asks: bool) -> Step {
         let packets = self.mark(self.next).packets;
         let payload_len = payload_of(wqe.len, out.mtu(), self.next_packet);
@@ -189,20 +190,20 @@ impl Requester {
     }
 
     /// Writes the packet at the sending position, asking for an answer, and counts nothing.
+    #[cold]
     pub(super) fn put(&mut self, ctx: &mut Ctx<'_>, out: &mut Out<'_>, wqe: &Wqe) -> Step {
-        match wqe.op {
-            SendOp::Read(remote) => self.put_read(ctx, out, wqe, remote),
-            SendOp::Atomic(remote, op) => self.put_atomic(ctx, out, remote, op),
-            SendOp::Send => self.put_data(ctx, out, wqe, Data::Send, true),
-            SendOp::SendWithImm(imm) => self.put_data(ctx, out, wqe, Data::SendWithImm(imm), true),
-            SendOp::SendWithInv(rkey) => self.put_data(ctx, out, wqe, Data::SendWithInv(rkey), true),
-            SendOp::Write(remote) => self.put_data(ctx, out, wqe, Data::Write(remote), true),
-            SendOp::WriteWithImm(remote, imm) => {
-                self.put_data(ctx, out, wqe, Data::WriteWithImm(remote, imm), true)
-            }
+        let data = match wqe.op {
+            SendOp::Read(remote) => return self.put_read(ctx, out, wqe, remote),
+            SendOp::Atomic(remote, op) => return self.put_atomic(ctx, out, remote, op),
+            SendOp::Send => Data::Send,
+            SendOp::SendWithImm(imm) => Data::SendWithImm(imm),
+            SendOp::SendWithInv(rkey) => Data::SendWithInv(rkey),
+            SendOp::Write(remote) => Data::Write(remote),
+            SendOp::WriteWithImm(remote, imm) => Data::WriteWithImm(remote, imm),
             // They have no packet.
-            SendOp::LocalInv(_) | SendOp::BindMw(_) => Step::Sent,
-        }
+            SendOp::LocalInv(_) | SendOp::BindMw(_) => return Step::Sent,
+        };
+        self.put_data(ctx, out, wqe, data, true)
     }
 
     /// Whether the last packet of a message must ask for an acknowledgement. A completion waits for it, or the place in the
@@ -239,6 +240,7 @@ impl Requester {
         (mark.packets - self.next_packet).min(left_of_piece)
     }
 
+    #[inline(always)]
     fn put_read(&mut self, ctx: &mut Ctx<'_>, out: &mut Out<'_>, wqe: &Wqe, remote: RemoteAddr) -> Step {
         let size = packet_len(Opcode::RcReadRequest, 0);
         if !out.fits(size) {
@@ -273,6 +275,7 @@ impl Requester {
         step
     }
 
+    #[inline(always)]
     fn put_atomic(&mut self, ctx: &mut Ctx<'_>, out: &mut Out<'_>, remote: RemoteAddr, op: AtomicOp) -> Step {
         let (opcode, swap_add, compare) = match op {
             AtomicOp::CompareSwap { compare, swap } => (Opcode::RcCompareSwap, swap, compare),
@@ -318,7 +321,7 @@ impl Requester {
         ctx.window.on_sent(cost);
         self.advance(packets, cost, of);
         if self.ack_deadline.is_none() {
-            self.ack_deadline = attr.timeout.duration().map(|timeout| ctx.now + timeout);
+            self.ack_deadline = attr.timeout.deadline(ctx.now);
         }
     }
 
