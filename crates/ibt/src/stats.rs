@@ -40,6 +40,8 @@ stats! {
     local_ack_timeout_err,
     /// Silences after which the requester sent packets again to learn what is missing.
     sent_probes,
+    /// Timeouts that did not count, as they were noticed much too late.
+    late_ack_timers,
     /// Requester gave up after `retry_cnt` resends.
     retry_exceeded_err,
     /// Requester gave up after `rnr_retry` RNR NAKs.

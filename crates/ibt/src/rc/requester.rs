@@ -56,6 +56,8 @@ pub(super) struct Requester {
     pub(super) ack_deadline: Option<Time>,
     /// The timer has asked for an acknowledgement, and nothing has come forward since.
     pub(super) has_asked: bool,
+    /// The ACK timer was handled late and started again, and nothing has come forward or was sent again since.
+    pub(super) is_excused: bool,
     /// When an answer is overdue, long before the ACK timer says so.
     pub(super) silence: Silence,
     pub(super) round_trip: RoundTrip,
@@ -89,6 +91,7 @@ impl Requester {
             rnr_left: 0,
             ack_deadline: None,
             has_asked: false,
+            is_excused: false,
             silence: Silence::default(),
             round_trip: RoundTrip::default(),
             rnr_until: None,
@@ -114,6 +117,7 @@ impl Requester {
         self.rnr_left = attr.rnr_retry;
         self.gap_handled = false;
         self.has_asked = false;
+        self.is_excused = false;
     }
 
     pub(super) fn next_psn(&self) -> Psn {

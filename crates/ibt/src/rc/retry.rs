@@ -20,16 +20,28 @@ impl Requester {
             self.rnr_until = None;
         }
         self.handle_silence(ctx);
-        if self.ack_deadline.is_none_or(|deadline| deadline > ctx.now) {
-            return None;
-        }
-        if self.ask(ctx, attr) {
+        let deadline = self.ack_deadline.filter(|&deadline| deadline <= ctx.now)?;
+        if self.ask(ctx, attr) || self.excuse(ctx, attr, deadline) {
             return None;
         }
         ctx.stats.local_ack_timeout_err += 1;
         // Silence for as long as this is no chance.
         self.on_loss(ctx.window, u32::MAX);
         self.retry(ctx, attr)
+    }
+
+    /// Whether the ACK timer is handled so late that we cannot have been running: the answer may wait in the socket, and
+    /// a peer on the same machine may not have been running either. Then the timer starts again, once, and nothing counts. A
+    /// requester may wait for four times its timeout; this is less unless we are late by more than that ourselves.
+    fn excuse(&mut self, ctx: &mut Ctx<'_>, attr: &QpAttr, deadline: Time) -> bool {
+        let Some(timeout) = attr.timeout.duration() else { return false };
+        if self.is_excused || ctx.now.since(deadline) < timeout / 4 {
+            return false;
+        }
+        self.is_excused = true;
+        ctx.stats.late_ack_timers += 1;
+        self.ack_deadline = Some(ctx.now + timeout);
+        true
     }
 
     /// If the last packets have not asked for an acknowledgement: sends the last one again, so that it does, once. Nothing
@@ -53,7 +65,7 @@ impl Requester {
         self.next_psn = self.next_psn.sub(1);
         self.stand_at(last, packet, mtu);
         // `since_ack_req` stays until the packet leaves: it may do so even if the window is full.
-        self.ack_deadline = attr.timeout.duration().map(|timeout| ctx.now + timeout);
+        self.ack_deadline = attr.timeout.deadline(ctx.now);
         self.round_trip.give_up();
         // What could not be sent after it is tried again.
         self.fault = None;
@@ -67,6 +79,7 @@ impl Requester {
             return Some(WcStatus::RetryExcErr);
         }
         self.retries_left -= 1;
+        self.is_excused = false;
         ctx.stats.completer_retry_err += 1;
         self.go_back(ctx, attr);
         None

@@ -1,4 +1,4 @@
-//! What the requester does when nothing comes back: probes first, then the ACK timer.
+//! What the requester does when nothing comes back: probes first, then the ACK timer, unless that was late itself.
 
 use userdma_verbs::{AtomicOp, SendFlags, SendOp, WcStatus};
 use userdma_wire::{NakCode, Opcode, Syndrome};
@@ -204,4 +204,45 @@ fn while_the_queue_drains_probes_go_on() {
     a.modify(QpState::Sqd, &attributes(), QpAttrMask::empty());
     at_us(&mut a, 1100);
     assert_eq!(a.sends(), ["SEND Only +1 a 8"]);
+}
+
+/// Late by more than a quarter of the timeout: we were not running, and the answer may wait in the socket.
+#[test]
+fn an_ack_timer_that_is_handled_late_starts_again_once_and_takes_no_retry() {
+    let mut a = Side::with(&QpAttr { retry_cnt: 0, ..attributes() });
+    a.post_signaled(1, SendOp::Send, 8);
+    a.sends();
+    at_us(&mut a, 67_109 + 60_000);
+    assert_eq!((a.stats.late_ack_timers, a.stats.local_ack_timeout_err), (1, 0));
+    assert_eq!(a.sends(), ["SEND Only +0 a 8"], "the probe, which was late as well");
+    let deadline = Time::from_nanos((67_109 + 60_000 + 67_108) * 1000 + 864);
+    assert!(a.run(|rc, _| rc.deadline()) <= Some(deadline));
+    at_us(&mut a, 67_109 + 60_000 + 67_109 + 60_000);
+    assert!(a.now.nanos() < 4 * 67_108_864, "less than four timeouts in all");
+    assert_eq!(a.sent_wcs(), [(1, WcStatus::RetryExcErr)], "late again, but once is all");
+}
+
+#[test]
+fn an_answer_or_a_retry_excuses_anew() {
+    let mut a = Side::new();
+    a.post_signaled(1, SendOp::Send, 2 * MTU);
+    a.sends();
+    at_us(&mut a, 100_000);
+    a.ack(0);
+    at_us(&mut a, 200_000);
+    assert_eq!((a.stats.late_ack_timers, a.stats.local_ack_timeout_err), (2, 0));
+    at_us(&mut a, 300_000);
+    assert_eq!((a.stats.late_ack_timers, a.stats.local_ack_timeout_err), (2, 1));
+    a.sends();
+    at_us(&mut a, 400_000);
+    assert_eq!((a.stats.late_ack_timers, a.stats.local_ack_timeout_err), (3, 1));
+}
+
+#[test]
+fn an_ack_timer_that_is_hardly_late_counts() {
+    let mut a = Side::new();
+    a.post_signaled(1, SendOp::Send, 8);
+    a.sends();
+    at_us(&mut a, 67_109 + 16_000);
+    assert_eq!((a.stats.late_ack_timers, a.stats.local_ack_timeout_err), (0, 1));
 }

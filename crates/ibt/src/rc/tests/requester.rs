@@ -186,10 +186,10 @@ fn a_peer_that_asks_to_wait_is_alive_so_the_retries_are_new() {
     a.post_signaled(1, SendOp::Send, 8);
     a.sends();
     for k in 1..=10 {
-        a.at_ms(100 * k); // the timeout is 67 ms
+        a.at_ms(70 * k); // the timeout is 67 ms
         assert_eq!(a.sends(), ["SEND Only +0 a 8"], "resend {k}");
         a.receive(&rnr(0, 1));
-        a.at_ms(100 * k + 1);
+        a.at_ms(70 * k + 1);
         assert_eq!(a.sends().len(), 1);
     }
     assert!(a.sent_wcs().is_empty());
