@@ -132,9 +132,6 @@ impl Core {
         if let Role::Post(Some(qpn)) = role {
             self.shard.handle_post(qpn);
         }
-        if self.deadline <= now.nanos() {
-            self.shard.handle_timeout(now);
-        }
         if !matches!(role, Role::Post(_)) {
             shared.polls.forget_posts();
         }
@@ -143,6 +140,11 @@ impl Core {
             Role::Poll(_) => self.receive(now, QUIET_POLLS, || shared.polls.add_packets()),
             Role::Thread | Role::Waiter(_) | Role::Control => self.receive(now, 0, || ()),
         };
+        // After the packets: what an overdue timer waits for may have been in the socket. A post that looks for none leaves
+        // the timers to those who do.
+        if self.deadline <= now.nanos() && !matches!(role, Role::Post(_)) {
+            self.shard.handle_timeout(now);
+        }
         self.finish(now, shared, role, received);
     }
 

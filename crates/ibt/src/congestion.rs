@@ -3,6 +3,10 @@
 //! A receiver's socket buffer is shared by all queue pairs of its process, holds some 50 packets of 4 KiB at the usual
 //! default and drops what does not fit; the transport has no other sign of it than loss. So the window starts
 //! small, grows by a packet each window that was acknowledged, and is halved by loss, as TCP's.
+//!
+//! Packets are also lost by chance. A window that is halved each time ends at a few packets, on a path that has room. What
+//! tells the two apart is the queue: where packets overflow one, they have waited in it. So a loss while next to nothing waits
+//! takes an eighth only.
 
 /// Bytes that may be, and are, under way to one destination.
 #[derive(Debug)]
@@ -12,20 +16,22 @@ pub struct Window {
     max: u32,
     in_flight: u32,
     acked: u32,
+    /// Bytes that were under way at the last loss and still are: what is lost among them is of the same event.
+    shared_fate: u32,
 }
 
 impl Window {
     /// The window that a new destination gets: 128 KiB.
     pub const INITIAL: u32 = 128 << 10;
-    /// The smallest: two packets of the largest MTU.
-    pub const MIN: u32 = 10 << 10;
+    /// The smallest: four packets of the largest MTU. With fewer, most losses have nothing behind them that would show them.
+    pub const MIN: u32 = 17 << 10;
     /// The largest, unless configured: 1 MiB.
     pub const MAX: u32 = 1 << 20;
 
     /// A window that may grow to `max` bytes.
     pub fn new(max: u32) -> Self {
         let max = max.max(Self::MIN);
-        Self { limit: Self::INITIAL.min(max), ceiling: max, max, in_flight: 0, acked: 0 }
+        Self { limit: Self::INITIAL.min(max), ceiling: max, max, in_flight: 0, acked: 0, shared_fate: 0 }
     }
 
     /// Bytes that may be under way.
@@ -63,18 +69,30 @@ impl Window {
     /// Bytes are no longer under way, without being acknowledged: they will be sent again, or never.
     pub fn forget(&mut self, cost: u32) {
         self.in_flight = self.in_flight.saturating_sub(cost);
+        self.shared_fate = self.shared_fate.saturating_sub(cost);
     }
 
-    /// Something was lost: halves the window. Callers see to it that one loss is reported once.
-    pub fn on_loss(&mut self) {
+    /// Something was lost while `queued` bytes of the window waited in queues: halves the window, or takes an eighth if hardly
+    /// any did. Once for all that is under way now. Callers see to it that what one of them sends again is not reported.
+    pub fn on_loss(&mut self, queued: u32) {
+        if self.shared_fate > 0 {
+            return;
+        }
+        self.shared_fate = self.in_flight;
+        self.acked = 0;
+        if queued < QUEUED {
+            self.limit = (self.limit / 8 * 7).max(Self::MIN);
+            return;
+        }
         self.ceiling = (self.limit / 8 * 7).max(Self::MIN);
         self.limit = (self.limit / 2).max(Self::MIN);
-        self.acked = 0;
     }
 }
 
 /// Growth a step: about one packet of the largest MTU.
 const GROWTH: u32 = 4 << 10;
+/// Bytes in queues, two packets and a half of the largest MTU, below which a loss is taken for chance.
+const QUEUED: u32 = 10 << 10;
 
 #[cfg(test)]
 mod tests {
@@ -88,10 +106,10 @@ mod tests {
         assert!(!w.has_room(1));
         w.on_acked(start);
         assert_eq!((w.limit(), w.in_flight()), (start + GROWTH, 0));
-        w.on_loss();
+        w.on_loss(u32::MAX);
         assert_eq!(w.limit(), (start + GROWTH) / 2);
         for _ in 0..100 {
-            w.on_loss();
+            w.on_loss(u32::MAX);
         }
         assert_eq!(w.limit(), Window::MIN);
     }
@@ -109,7 +127,7 @@ mod tests {
     #[test]
     fn above_the_last_loss_it_grows_sixteen_times_more_slowly() {
         let mut w = Window::new(Window::MAX);
-        w.on_loss();
+        w.on_loss(u32::MAX);
         let acks = |w: &mut Window| {
             let (limit, mut n) = (w.limit(), 0);
             while w.limit() == limit {
@@ -123,5 +141,30 @@ mod tests {
             w.on_acked(w.limit());
         }
         assert_eq!((slow, acks(&mut w)), (4, 64));
+    }
+
+    #[test]
+    fn a_loss_without_a_queue_takes_an_eighth_and_says_nothing_about_the_paths_size() {
+        let mut w = Window::new(Window::MAX);
+        w.on_loss(QUEUED - 1);
+        assert_eq!((w.limit(), w.ceiling), (Window::INITIAL / 8 * 7, Window::MAX));
+        w.on_loss(QUEUED);
+        assert_eq!(w.limit(), Window::INITIAL / 16 * 7);
+        assert!(w.ceiling < Window::INITIAL);
+    }
+
+    #[test]
+    fn what_was_under_way_together_is_lost_together() {
+        let mut w = Window::new(Window::MAX);
+        w.on_sent(100_000);
+        w.on_loss(u32::MAX);
+        let limit = w.limit();
+        w.forget(40_000);
+        w.on_acked(59_999);
+        w.on_loss(u32::MAX);
+        assert_eq!(w.limit(), limit, "of the same event");
+        w.on_acked(1);
+        w.on_loss(u32::MAX);
+        assert_eq!(w.limit(), limit / 2);
     }
 }

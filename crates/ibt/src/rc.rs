@@ -13,9 +13,11 @@ mod answers;
 mod completer;
 mod credits;
 mod data;
+mod probe;
 mod requester;
 mod responder;
 mod retry;
+mod round_trip;
 mod send;
 #[cfg(test)]
 mod tests;
@@ -213,12 +215,12 @@ impl Rc {
         self.resp.ack_owed_since()
     }
 
-    /// When `handle_timeout` must be called, if nothing happens before: retransmission or end of an RNR wait.
+    /// When `handle_timeout` must be called, if nothing happens before: probe, retransmission or end of an RNR wait.
     pub fn deadline(&self) -> Option<Time> {
         self.req.deadline()
     }
 
-    /// The time has come, or not yet (then nothing happens).
+    /// The time has come, or not yet (then nothing happens). Packets that have come in meanwhile are handled first.
     pub fn handle_timeout(&mut self, ctx: &mut Ctx<'_>) {
         if let Some(status) = self.req.handle_timeout(ctx, &self.attr) {
             self.fail_head(ctx, status);

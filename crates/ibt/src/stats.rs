@@ -38,6 +38,10 @@ stats! {
     sent_acks,
     /// Timeouts of the requester.
     local_ack_timeout_err,
+    /// Silences after which the requester sent packets again to learn what is missing.
+    sent_probes,
+    /// Timeouts that did not count, as they were noticed much too late.
+    late_ack_timers,
     /// Requester gave up after `retry_cnt` resends.
     retry_exceeded_err,
     /// Requester gave up after `rnr_retry` RNR NAKs.

@@ -68,6 +68,11 @@ impl AckTimeout {
     pub const fn duration(self) -> Option<Duration> {
         if self.0 == 0 { None } else { Some(Duration::from_nanos(4096 << self.0)) }
     }
+
+    /// When a wait that begins at `now` is over; `None` is never.
+    pub const fn deadline(self, now: Time) -> Option<Time> {
+        if self.0 == 0 { None } else { Some(now.plus_nanos(4096 << self.0)) }
+    }
 }
 
 #[cfg(test)]
@@ -82,6 +87,9 @@ mod tests {
         );
         assert_eq!(AckTimeout::new(0).and_then(AckTimeout::duration), None);
         assert_eq!(AckTimeout::new(32), None);
+        let timeout = AckTimeout::new(14).unwrap();
+        assert_eq!(timeout.deadline(Time(5)), Some(Time(5) + timeout.duration().unwrap()));
+        assert_eq!(AckTimeout::default().deadline(Time(5)), None);
     }
 
     #[test]

@@ -73,6 +73,7 @@ impl Requester {
             },
             Syndrome::Rnr { timer } => {
                 ctx.stats.rcvd_rnr_err += 1;
+                self.silence.end();
                 if self.answered_before(ctx, attr, psn) == Reach::Gap {
                     return self.handle_gap(ctx, attr);
                 }
@@ -80,13 +81,14 @@ impl Requester {
             }
             Syndrome::Nak(NakCode::PsnSequence) => {
                 ctx.stats.rcvd_seq_err += 1;
+                self.silence.end();
                 let _ = self.answered_before(ctx, attr, psn);
                 // A peer that asked to wait drops what follows, and may report that as a gap (as `rxe_resp.c
                 // check_psn()`). Nothing is lost, and everything is sent again when the wait is over.
                 if self.rnr_until.is_some() {
                     return Verdict::Fine;
                 }
-                self.on_loss(ctx.window);
+                self.on_gap(ctx.window);
                 self.retry(ctx, attr).map_or(Verdict::Fine, Verdict::Head)
             }
             Syndrome::Nak(code) => {
@@ -221,26 +223,28 @@ impl Requester {
             return Verdict::Fine;
         }
         self.gap_handled = true;
-        self.on_loss(ctx.window);
+        self.silence.end();
+        self.on_gap(ctx.window);
         ctx.stats.completer_retry_err += 1;
         self.go_back(ctx, attr);
         Verdict::Fine
     }
 
-    /// `una_psn` has moved: retries are new, the timer starts again, and the sending position is not behind it.
+    /// `una_psn` has moved: retries are new, the timers start again, and the sending position is not behind it.
     fn moved_on(&mut self, ctx: &mut Ctx<'_>, attr: &QpAttr) {
         self.restore_retries(attr);
+        self.silence.end();
+        self.round_trip.handle_answer(self.una_psn, ctx.now);
         while self.reads.front().is_some_and(|last| last.is_before(self.una_psn)) {
             self.reads.pop_front();
         }
         if self.next_psn.is_before(self.una_psn) {
             self.seek(attr);
         }
-        self.ack_deadline = if self.next_psn == self.una_psn {
-            None
-        } else {
-            attr.timeout.duration().map(|timeout| ctx.now + timeout)
-        };
+        self.ack_deadline = if self.next_psn == self.una_psn { None } else { attr.timeout.deadline(ctx.now) };
+        if self.awaits_answer() {
+            self.listen(ctx.now, attr);
+        }
     }
 
     /// Retires what is done at the head of the ring.

@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 use userdma_objects::{QpShared, SgCursor, WqeRing};
 use userdma_verbs::{Psn, QpAttr, QpCap, Time, WcOpcode, WcStatus, WrOpcode};
 
+use super::probe::Silence;
+use super::round_trip::RoundTrip;
 use super::{flushed, packet_cost, payload_of};
 use crate::{Ctx, Window};
 
@@ -54,6 +56,11 @@ pub(super) struct Requester {
     pub(super) ack_deadline: Option<Time>,
     /// The timer has asked for an acknowledgement, and nothing has come forward since.
     pub(super) has_asked: bool,
+    /// The ACK timer was handled late and started again, and nothing has come forward or was sent again since.
+    pub(super) is_excused: bool,
+    /// When an answer is overdue, long before the ACK timer says so.
+    pub(super) silence: Silence,
+    pub(super) round_trip: RoundTrip,
     pub(super) rnr_until: Option<Time>,
     /// A gap in the responses was acted on, and nothing has come forward since.
     pub(super) gap_handled: bool,
@@ -84,6 +91,9 @@ impl Requester {
             rnr_left: 0,
             ack_deadline: None,
             has_asked: false,
+            is_excused: false,
+            silence: Silence::default(),
+            round_trip: RoundTrip::default(),
             rnr_until: None,
             gap_handled: false,
             recover_psn: None,
@@ -96,6 +106,8 @@ impl Requester {
     pub(super) fn start(&mut self, psn: Psn, attr: &QpAttr) {
         (self.next_psn, self.una_psn, self.max_psn) = (psn, psn, psn);
         self.recover_psn = None;
+        self.round_trip = RoundTrip::default();
+        self.silence.end();
         self.reads.reserve(usize::from(attr.max_rd_atomic));
         self.restore_retries(attr);
     }
@@ -105,6 +117,7 @@ impl Requester {
         self.rnr_left = attr.rnr_retry;
         self.gap_handled = false;
         self.has_asked = false;
+        self.is_excused = false;
     }
 
     pub(super) fn next_psn(&self) -> Psn {
@@ -178,6 +191,7 @@ impl Requester {
         self.in_flight = 0;
         self.reads.clear();
         self.ack_deadline = None;
+        self.silence.stop();
         self.rnr_until = None;
         self.fault = None;
         self.window_blocked = false;

@@ -10,7 +10,7 @@ impl Requester {
     pub(super) fn deadline(&self) -> Option<Time> {
         match (self.rnr_until, self.ack_deadline) {
             (Some(until), _) => Some(until),
-            (None, deadline) => deadline,
+            (None, deadline) => deadline.map(|deadline| deadline.min(self.silence.ends)),
         }
     }
 
@@ -19,15 +19,29 @@ impl Requester {
         if self.rnr_until.is_some_and(|until| until <= ctx.now) {
             self.rnr_until = None;
         }
-        if self.ack_deadline.is_none_or(|deadline| deadline > ctx.now) {
-            return None;
-        }
-        if self.ask(ctx, attr) {
+        self.handle_silence(ctx);
+        let deadline = self.ack_deadline.filter(|&deadline| deadline <= ctx.now)?;
+        if self.ask(ctx, attr) || self.excuse(ctx, attr, deadline) {
             return None;
         }
         ctx.stats.local_ack_timeout_err += 1;
-        self.on_loss(ctx.window);
+        // Silence for as long as this is no chance.
+        self.on_loss(ctx.window, u32::MAX);
         self.retry(ctx, attr)
+    }
+
+    /// Whether the ACK timer is handled so late that we cannot have been running: the answer may wait in the socket, and
+    /// a peer on the same machine may not have been running either. Then the timer starts again, once, and nothing counts. A
+    /// requester may wait for four times its timeout; this is less unless we are late by more than that ourselves.
+    fn excuse(&mut self, ctx: &mut Ctx<'_>, attr: &QpAttr, deadline: Time) -> bool {
+        let Some(timeout) = attr.timeout.duration() else { return false };
+        if self.is_excused || ctx.now.since(deadline) < timeout / 4 {
+            return false;
+        }
+        self.is_excused = true;
+        ctx.stats.late_ack_timers += 1;
+        self.ack_deadline = Some(ctx.now + timeout);
+        true
     }
 
     /// If the last packets have not asked for an acknowledgement: sends the last one again, so that it does, once. Nothing
@@ -51,7 +65,8 @@ impl Requester {
         self.next_psn = self.next_psn.sub(1);
         self.stand_at(last, packet, mtu);
         // `since_ack_req` stays until the packet leaves: it may do so even if the window is full.
-        self.ack_deadline = attr.timeout.duration().map(|timeout| ctx.now + timeout);
+        self.ack_deadline = attr.timeout.deadline(ctx.now);
+        self.round_trip.give_up();
         // What could not be sent after it is tried again.
         self.fault = None;
         true
@@ -64,6 +79,7 @@ impl Requester {
             return Some(WcStatus::RetryExcErr);
         }
         self.retries_left -= 1;
+        self.is_excused = false;
         ctx.stats.completer_retry_err += 1;
         self.go_back(ctx, attr);
         None
@@ -93,6 +109,8 @@ impl Requester {
         self.reads.clear();
         self.since_ack_req = 0;
         self.ack_deadline = None;
+        self.silence.stop();
+        self.round_trip.give_up();
         self.fault = None;
         self.seek(attr);
     }
@@ -110,18 +128,25 @@ impl Requester {
     }
 
     /// Puts the sending position to a packet of an element. The PSN is the caller's to set.
-    fn stand_at(&mut self, number: u64, packet: u32, mtu: u32) {
+    pub(super) fn stand_at(&mut self, number: u64, packet: u32, mtu: u32) {
         (self.next, self.next_packet) = (number, packet);
         let offset = u64::from(packet) * u64::from(mtu);
         self.cursor = self.ring.get(number).map_or(SgCursor::default(), |e| SgCursor::at(e.sgl, offset));
     }
 
-    /// Halves the window, once for all losses among the packets that are under way now.
-    pub(super) fn on_loss(&mut self, window: &mut Window) {
+    /// Makes the window smaller, once for all losses among the packets that are under way now, of which `queued` bytes waited in
+    /// queues.
+    fn on_loss(&mut self, window: &mut Window, queued: u32) {
         if self.recover_psn.is_some_and(|psn| self.una_psn.is_before(psn)) {
             return;
         }
         self.recover_psn = Some(self.max_psn);
-        window.on_loss();
+        window.on_loss(queued);
+    }
+
+    /// The peer says that a packet is missing, or its answers do.
+    pub(super) fn on_gap(&mut self, window: &mut Window) {
+        let queued = self.round_trip.queued(window.limit());
+        self.on_loss(window, queued);
     }
 }

@@ -28,6 +28,9 @@ impl Requester {
     /// Appends request packets to the batch.
     pub(super) fn fill(&mut self, ctx: &mut Ctx<'_>, state: QpState, out: &mut Out<'_>) -> Fill {
         self.window_blocked = false;
+        if self.silence.is_probe_due() && self.fill_probe(ctx, out) == Fill::More {
+            return Fill::More;
+        }
         loop {
             match self.check_next(state, ctx.window, out.attr) {
                 Ok(()) => {}
@@ -76,7 +79,7 @@ impl Requester {
 
     /// Whether a fill would send a request.
     pub(super) fn can_send(&self, state: QpState, window: &Window, attr: &QpAttr) -> bool {
-        self.check_next(state, window, attr).is_ok()
+        self.silence.is_probe_due() || self.check_next(state, window, attr).is_ok()
     }
 
     fn check_next(&self, state: QpState, window: &Window, attr: &QpAttr) -> Result<(), Wait> {
@@ -163,18 +166,33 @@ impl Requester {
         data: Data,
         packets: u32,
     ) -> Step {
+        let cost = packet_cost(payload_of(wqe.len, out.mtu(), self.next_packet));
+        let is_last = self.next_packet + 1 == packets;
+        let asks = is_last && self.needs_ack(wqe, out)
+            || self.since_ack_req + 1 >= ACK_REQ_EVERY
+            || !ctx.window.has_room(cost * 2);
+        let step = self.put_data(ctx, out, wqe, data, asks);
+        if matches!(step, Step::Sent) {
+            if asks {
+                self.expect_answer(ctx.now, out.attr);
+            }
+            self.since_ack_req = if asks { 0 } else { self.since_ack_req + 1 };
+            self.sent(ctx, out.attr, 1, cost, packets);
+        }
+        step
+    }
+
+    /// Writes the packet at the sending position, which stays where it is.
+    #[inline(always)]
+    fn put_data(&mut self, ctx: &mut Ctx<'_>, out: &mut Out<'_>, wqe: &Wqe, data: Data, asks: bool) -> Step {
+        let packets = self.mark(self.next).packets;
         let payload_len = payload_of(wqe.len, out.mtu(), self.next_packet);
         let position = position(self.next_packet, packets);
         let opcode = data.opcode(position);
         let size = packet_len(opcode, payload_len as usize);
         let is_last = self.next_packet + 1 == packets;
-        let cost = packet_cost(payload_len);
         let mut bth = out.bth(opcode, self.next_psn);
-        bth.set_ack_req(
-            is_last && self.needs_ack(wqe, out)
-                || self.since_ack_req + 1 >= ACK_REQ_EVERY
-                || !ctx.window.has_room(cost * 2),
-        );
+        bth.set_ack_req(asks);
         bth.set_solicited(is_last && wqe.flags.contains(SendFlags::SOLICITED));
         let offset = self.next_packet * out.mtu();
         let Some(place) = out.push(size) else { return Step::Batch };
@@ -195,9 +213,24 @@ impl Requester {
             out.batch.pop(size);
             return Step::Fault(WcStatus::LocProtErr);
         }
-        self.since_ack_req = if bth.ack_req() { 0 } else { self.since_ack_req + 1 };
-        self.sent(ctx, out.attr, 1, cost, packets);
         Step::Sent
+    }
+
+    /// Writes the packet at the sending position, asking for an answer, and counts nothing.
+    #[cold]
+    pub(super) fn put(&mut self, ctx: &mut Ctx<'_>, out: &mut Out<'_>, wqe: &Wqe) -> Step {
+        let data = match wqe.op {
+            SendOp::Read(remote) => return self.put_read(ctx, out, wqe, remote),
+            SendOp::Atomic(remote, op) => return self.put_atomic(ctx, out, remote, op),
+            SendOp::Send => Data::Send,
+            SendOp::SendWithImm(imm) => Data::SendWithImm(imm),
+            SendOp::SendWithInv(rkey) => Data::SendWithInv(rkey),
+            SendOp::Write(remote) => Data::Write(remote),
+            SendOp::WriteWithImm(remote, imm) => Data::WriteWithImm(remote, imm),
+            // They have no packet.
+            SendOp::LocalInv(_) | SendOp::BindMw(_) => return Step::Sent,
+        };
+        self.put_data(ctx, out, wqe, data, true)
     }
 
     /// Whether the last packet of a message must ask for an acknowledgement. A completion waits for it, or the place in the
@@ -218,6 +251,24 @@ impl Requester {
     /// READs are asked for in pieces of half a window, so that the answers fit into our socket's buffer; on the wire
     /// each piece is a READ of its own.
     fn send_read(&mut self, ctx: &mut Ctx<'_>, out: &mut Out<'_>, wqe: &Wqe, remote: RemoteAddr) -> Step {
+        let step = self.put_read(ctx, out, wqe, remote);
+        if matches!(step, Step::Sent) {
+            let packets = self.packets_of_piece();
+            let cost = Self::cost(wqe.len, out.mtu(), self.next_packet, self.next_packet + packets);
+            self.sent_read_or_atomic(ctx, out.attr, packets, cost);
+        }
+        step
+    }
+
+    /// Packets of the piece that begins at the sending position.
+    fn packets_of_piece(&self) -> u32 {
+        let mark = self.mark(self.next);
+        let left_of_piece = mark.piece - self.next_packet % mark.piece.max(1);
+        (mark.packets - self.next_packet).min(left_of_piece)
+    }
+
+    #[inline(always)]
+    fn put_read(&mut self, ctx: &mut Ctx<'_>, out: &mut Out<'_>, wqe: &Wqe, remote: RemoteAddr) -> Step {
         let size = packet_len(Opcode::RcReadRequest, 0);
         if !out.fits(size) {
             return Step::Batch;
@@ -226,21 +277,14 @@ impl Requester {
             return Step::Fault(WcStatus::LocProtErr);
         }
         let mtu = out.mtu();
-        let mark = self.mark(self.next);
-        let left_of_piece = mark.piece - self.next_packet % mark.piece.max(1);
-        let packets = (mark.packets - self.next_packet).min(left_of_piece);
         let offset = self.next_packet * mtu;
-        let len = (wqe.len - offset).min(packets * mtu);
+        let len = (wqe.len - offset).min(self.packets_of_piece() * mtu);
         let reth = Reth::new(remote.addr.wrapping_add(u64::from(offset)), remote.rkey, len);
         let mut bth = out.bth(Opcode::RcReadRequest, self.next_psn);
         bth.set_ack_req(true);
         let Some(mut place) = out.push(size) else { return Step::Batch };
         place.writer(&bth).reth(&reth).finish();
         place.seal();
-        let cost = Self::cost(wqe.len, mtu, self.next_packet, self.next_packet + packets);
-        self.reads.push_back(self.next_psn.add(packets - 1));
-        self.since_ack_req = 0;
-        self.sent(ctx, out.attr, packets, cost, mark.packets);
         Step::Sent
     }
 
@@ -251,6 +295,15 @@ impl Requester {
         remote: RemoteAddr,
         op: AtomicOp,
     ) -> Step {
+        let step = self.put_atomic(ctx, out, remote, op);
+        if matches!(step, Step::Sent) {
+            self.sent_read_or_atomic(ctx, out.attr, 1, packet_cost(8));
+        }
+        step
+    }
+
+    #[inline(always)]
+    fn put_atomic(&mut self, ctx: &mut Ctx<'_>, out: &mut Out<'_>, remote: RemoteAddr, op: AtomicOp) -> Step {
         let (opcode, swap_add, compare) = match op {
             AtomicOp::CompareSwap { compare, swap } => (Opcode::RcCompareSwap, swap, compare),
             AtomicOp::FetchAdd { add } => (Opcode::RcFetchAdd, add, 0),
@@ -267,10 +320,15 @@ impl Requester {
         let Some(mut place) = out.push(size) else { return Step::Batch };
         place.writer(&bth).atomic_eth(&AtomicEth::new(remote.addr, remote.rkey, swap_add, compare)).finish();
         place.seal();
-        self.reads.push_back(self.next_psn);
-        self.since_ack_req = 0;
-        self.sent(ctx, out.attr, 1, packet_cost(8), 1);
         Step::Sent
+    }
+
+    /// A request that is answered by data has left, for `packets` PSNs.
+    fn sent_read_or_atomic(&mut self, ctx: &mut Ctx<'_>, attr: &QpAttr, packets: u32, cost: u32) {
+        self.expect_answer(ctx.now, attr);
+        self.reads.push_back(self.next_psn.add(packets - 1));
+        self.since_ack_req = 0;
+        self.sent(ctx, attr, packets, cost, self.mark(self.next).packets);
     }
 
     /// Whether the answer to the next element has somewhere to go. Asked before the request leaves, so that a READ
@@ -290,7 +348,7 @@ impl Requester {
         ctx.window.on_sent(cost);
         self.advance(packets, cost, of);
         if self.ack_deadline.is_none() {
-            self.ack_deadline = attr.timeout.duration().map(|timeout| ctx.now + timeout);
+            self.ack_deadline = attr.timeout.deadline(ctx.now);
         }
     }
 
@@ -316,7 +374,7 @@ fn is_local(wqe: &Wqe) -> bool {
 }
 
 /// What became of one attempt to send.
-enum Step {
+pub(super) enum Step {
     /// It is on its way, or done.
     Sent,
     /// It needs a new batch.

@@ -4,6 +4,7 @@
 
 mod asking;
 mod errors;
+mod probes;
 mod requester;
 mod responder;
 mod states;

@@ -83,6 +83,10 @@ fn silence_resends_from_the_oldest_unanswered_packet_until_the_retries_are_used_
     a.post_signaled(2, SendOp::Send, 8);
     assert_eq!(a.sends().len(), 3);
     a.ack(0);
+    for ms in [5, 20] {
+        a.at_ms(ms);
+        assert_eq!(a.sends().len(), 2, "probes, which are no retries");
+    }
     for round in 1..=3 {
         a.at_ms(68 * round - 2);
         assert!(a.sends().is_empty(), "67 ms have not passed");
@@ -182,10 +186,10 @@ fn a_peer_that_asks_to_wait_is_alive_so_the_retries_are_new() {
     a.post_signaled(1, SendOp::Send, 8);
     a.sends();
     for k in 1..=10 {
-        a.at_ms(100 * k); // the timeout is 67 ms
+        a.at_ms(70 * k); // the timeout is 67 ms
         assert_eq!(a.sends(), ["SEND Only +0 a 8"], "resend {k}");
         a.receive(&rnr(0, 1));
-        a.at_ms(100 * k + 1);
+        a.at_ms(70 * k + 1);
         assert_eq!(a.sends().len(), 1);
     }
     assert!(a.sent_wcs().is_empty());
@@ -308,10 +312,10 @@ fn a_fence_waits_for_reads_before_it() {
 #[test]
 fn the_window_bounds_what_is_under_way_and_the_packet_that_fills_it_asks_for_an_acknowledgement() {
     let mut a = Side::new();
-    a.window = Window::new(10 << 10);
+    a.window = Window::new(17 << 10);
     a.post_signaled(1, SendOp::Send, 60 * MTU);
     let first = a.sends();
-    assert_eq!(first.len(), 20, "10 KiB of packets that count 512");
+    assert_eq!(first.len(), 34, "17 KiB of packets that count 512");
     assert!(a.rc.is_window_blocked() && first.last().unwrap().contains(" a "), "{first:?}");
     a.ack(9);
     assert_eq!(a.sends().len(), 10);
@@ -320,29 +324,29 @@ fn the_window_bounds_what_is_under_way_and_the_packet_that_fills_it_asks_for_an_
 #[test]
 fn a_long_read_is_asked_for_in_pieces_of_half_a_window() {
     let mut a = Side::new();
-    a.window = Window::new(10 << 10);
+    a.window = Window::new(17 << 10);
     let from = a.remote(0);
-    a.post_signaled(1, SendOp::Read(from), 32 * MTU);
-    assert_eq!(a.sends(), ["READ Request +0 a dma 2560", "READ Request +10 a dma 2560"]);
-    for psn in 0..10 {
+    a.post_signaled(1, SendOp::Read(from), 51 * MTU);
+    assert_eq!(a.sends(), ["READ Request +0 a dma 4352", "READ Request +17 a dma 4352"]);
+    for psn in 0..17 {
         a.receive(&read_response(Opcode::RcReadResponseMiddle, psn, &[1; 256]));
     }
-    assert_eq!(a.sends(), ["READ Request +20 a dma 2560"]);
+    assert_eq!(a.sends(), ["READ Request +34 a dma 4352"]);
 }
 
 #[test]
 fn a_read_is_asked_for_again_in_the_same_pieces_though_the_window_has_changed() {
     let mut a = Side::new();
-    a.window = Window::new(20 << 10);
+    a.window = Window::new(34 << 10);
     let from = a.remote(0);
-    a.post_signaled(1, SendOp::Read(from), 50 * MTU);
-    assert_eq!(a.sends(), ["READ Request +0 a dma 5120", "READ Request +20 a dma 5120"]);
+    a.post_signaled(1, SendOp::Read(from), 100 * MTU);
+    assert_eq!(a.sends(), ["READ Request +0 a dma 8704", "READ Request +34 a dma 8704"]);
     for psn in 0..5 {
         a.receive(&read_response(Opcode::RcReadResponseMiddle, psn, &[1; 256]));
     }
     a.at_ms(68);
-    assert_eq!(a.window.limit(), 10 << 10);
-    assert_eq!(a.sends(), ["READ Request +5 a dma 3840", "READ Request +20 a dma 5120"]);
+    assert_eq!(a.window.limit(), 17 << 10);
+    assert_eq!(a.sends(), ["READ Request +5 a dma 7424", "READ Request +34 a dma 8704"]);
 }
 
 #[test]

@@ -25,22 +25,22 @@ fn in_rtr_requests_are_executed_and_the_first_is_reported() {
 #[test]
 fn in_sqd_what_was_begun_is_finished_then_reported_and_nothing_new_begins() {
     let mut a = Side::new();
-    a.window = Window::new(10 << 10);
-    a.post_signaled(1, SendOp::Send, 30 * MTU);
+    a.window = Window::new(17 << 10);
+    a.post_signaled(1, SendOp::Send, 50 * MTU);
     a.post_signaled(2, SendOp::Send, 8);
-    assert_eq!(a.sends().len(), 20);
+    assert_eq!(a.sends().len(), 34);
     let attr = QpAttr { en_sqd_async_notify: true, ..attributes() };
     a.modify(QpState::Sqd, &attr, QpAttrMask::EN_SQD_ASYNC_NOTIFY);
-    a.ack(19);
-    assert_eq!(a.sends().len(), 10, "the rest of the message");
+    a.ack(33);
+    assert_eq!(a.sends().len(), 16, "the rest of the message");
     a.at_ms(68);
-    assert_eq!(a.sends().len(), 10, "lost packets are sent again");
+    assert_eq!(a.sends().len(), 16, "lost packets are sent again");
     assert!(a.events().is_empty());
-    a.ack(29);
+    a.ack(49);
     assert_eq!(a.events(), [AsyncEvent::SqDrained { qpn: Qpn::new(0x11) }]);
     assert!(a.sends().is_empty());
     a.modify(QpState::Rts, &attr, QpAttrMask::empty());
-    assert_eq!(a.sends(), ["SEND Only +30 a 8"]);
+    assert_eq!(a.sends(), ["SEND Only +50 a 8"]);
 }
 
 #[test]
@@ -75,9 +75,9 @@ fn a_message_in_its_middle_gives_its_receive_back_flushed() {
 #[test]
 fn reset_forgets_without_completions_and_the_connection_can_be_made_again() {
     let mut a = Side::new();
-    a.window = Window::new(10 << 10);
-    a.post_signaled(1, SendOp::Send, 30 * MTU);
-    assert_eq!(a.sends().len(), 20, "the message stands half sent");
+    a.window = Window::new(17 << 10);
+    a.post_signaled(1, SendOp::Send, 50 * MTU);
+    assert_eq!(a.sends().len(), 34, "the message stands half sent");
     a.post_recv(3, 0, 8);
     a.modify(QpState::Reset, &attributes(), QpAttrMask::empty());
     assert_eq!((a.sent_wcs().len(), a.recv_wcs().len(), a.window.in_flight()), (0, 0, 0));
