@@ -10,6 +10,7 @@
 //! ([`Window`](crate::Window)), and the sockets.
 
 mod answers;
+mod burst;
 mod completer;
 mod credits;
 mod data;

@@ -1,7 +1,7 @@
 //! The requester sends: elements become packets, as far as windows, fences and limits allow.
 
 use userdma_objects::{SgCursor, Wqe, gather};
-use userdma_verbs::{AtomicOp, BindMw, QpAttr, QpState, RKey, RemoteAddr, SendFlags, SendOp, WcStatus};
+use userdma_verbs::{AtomicOp, BindMw, QpAttr, QpState, RKey, RemoteAddr, SendFlags, SendOp, Time, WcStatus};
 use userdma_wire::{AtomicEth, Opcode, Reth, extend_icrc, packet_len};
 
 use super::data::{Data, position};
@@ -110,6 +110,12 @@ impl Requester {
     #[inline]
     fn has_room(&self, window: &Window, wqe: &Wqe, attr: &QpAttr) -> bool {
         let cost = packet_cost(payload_of(wqe.len, attr.path_mtu.bytes(), self.next_packet));
+        self.fits(window, cost)
+    }
+
+    /// Whether a packet fits the window.
+    #[inline]
+    pub(super) fn fits(&self, window: &Window, cost: u32) -> bool {
         // Packets that asked for no acknowledgement would wait for ever behind a full window: one more may go.
         may_send(window, self.in_flight, cost) || self.since_ack_req > 0
     }
@@ -149,11 +155,12 @@ impl Requester {
         let message = self.next;
         loop {
             let step = self.send_packet(ctx, out, wqe, data, packets);
-            if !matches!(step, Step::Sent)
-                || self.next != message
-                || !self.has_room(ctx.window, wqe, out.attr)
-            {
+            if !matches!(step, Step::Sent) || self.next != message {
                 return step;
+            }
+            self.send_middles(ctx, out, data, packets);
+            if !self.has_room(ctx.window, wqe, out.attr) {
+                return Step::Sent;
             }
         }
     }
@@ -168,18 +175,36 @@ impl Requester {
     ) -> Step {
         let cost = packet_cost(payload_of(wqe.len, out.mtu(), self.next_packet));
         let is_last = self.next_packet + 1 == packets;
-        let asks = is_last && self.needs_ack(wqe, out)
-            || self.since_ack_req + 1 >= ACK_REQ_EVERY
-            || !ctx.window.has_room(cost * 2);
+        let asks = is_last && self.needs_ack(wqe, out) || self.must_ask(ctx.window, cost);
         let step = self.put_data(ctx, out, wqe, data, asks);
         if matches!(step, Step::Sent) {
-            if asks {
-                self.expect_answer(ctx.now, out.attr);
-            }
-            self.since_ack_req = if asks { 0 } else { self.since_ack_req + 1 };
-            self.sent(ctx, out.attr, 1, cost, packets);
+            self.sent_data(ctx.now, ctx.window, out.attr, asks, cost, packets);
         }
         step
+    }
+
+    /// Whether a packet must ask for an acknowledgement, wherever it stands in its message.
+    #[inline]
+    pub(super) fn must_ask(&self, window: &Window, cost: u32) -> bool {
+        self.since_ack_req + 1 >= ACK_REQ_EVERY || !window.has_room(cost * 2)
+    }
+
+    /// A packet with data has left.
+    #[inline]
+    pub(super) fn sent_data(
+        &mut self,
+        now: Time,
+        window: &mut Window,
+        attr: &QpAttr,
+        asks: bool,
+        cost: u32,
+        of: u32,
+    ) {
+        if asks {
+            self.expect_answer(now, attr);
+        }
+        self.since_ack_req = if asks { 0 } else { self.since_ack_req + 1 };
+        self.sent(now, window, attr, 1, cost, of);
     }
 
     /// Writes the packet at the sending position, which stays where it is.
@@ -328,7 +353,7 @@ impl Requester {
         self.expect_answer(ctx.now, attr);
         self.reads.push_back(self.next_psn.add(packets - 1));
         self.since_ack_req = 0;
-        self.sent(ctx, attr, packets, cost, self.mark(self.next).packets);
+        self.sent(ctx.now, ctx.window, attr, packets, cost, self.mark(self.next).packets);
     }
 
     /// Whether the answer to the next element has somewhere to go. Asked before the request leaves, so that a READ
@@ -344,11 +369,12 @@ impl Requester {
     }
 
     /// `packets` PSNs have left.
-    fn sent(&mut self, ctx: &mut Ctx<'_>, attr: &QpAttr, packets: u32, cost: u32, of: u32) {
-        ctx.window.on_sent(cost);
+    #[inline]
+    fn sent(&mut self, now: Time, window: &mut Window, attr: &QpAttr, packets: u32, cost: u32, of: u32) {
+        window.on_sent(cost);
         self.advance(packets, cost, of);
         if self.ack_deadline.is_none() {
-            self.ack_deadline = attr.timeout.deadline(ctx.now);
+            self.ack_deadline = attr.timeout.deadline(now);
         }
     }
 
