@@ -349,6 +349,13 @@ impl Out<'_> {
         self.is_ours = true;
         Some(Place { bytes, index, icrc: &mut self.path.icrc })
     }
+
+    /// Takes back the last packet, of `size` bytes, which could not be filled. A batch that is empty again goes nowhere.
+    #[cold]
+    fn pop(&mut self, size: usize) {
+        self.batch.pop(size);
+        self.is_ours &= !self.batch.is_empty();
+    }
 }
 
 impl Place<'_> {

@@ -310,7 +310,7 @@ fn send_read_packet(ctx: &mut Ctx<'_>, out: &mut Out<'_>, read: &ReadAnswer) -> 
         },
     );
     if filled.is_err() {
-        out.batch.pop(size);
+        out.pop(size);
         return Err(NakCode::RemoteOperational);
     }
     Ok(true)

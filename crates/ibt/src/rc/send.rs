@@ -235,7 +235,7 @@ impl Requester {
             },
         );
         if filled.is_err() {
-            out.batch.pop(size);
+            out.pop(size);
             return Step::Fault(WcStatus::LocProtErr);
         }
         Step::Sent

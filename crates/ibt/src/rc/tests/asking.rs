@@ -229,3 +229,15 @@ fn a_local_operation_is_executed_once_though_sending_goes_back_over_it() {
     a.ack(1);
     assert_eq!(a.sent_wcs(), [1, 2, 3, 4].map(|id| (id, WcStatus::Success)));
 }
+
+/// The packet that cannot be filled is the first of its batch, which is empty again then.
+#[test]
+fn a_fault_at_the_start_of_a_batch_has_those_before_it_asked_for_at_once() {
+    let mut a = Side::new();
+    post_unsignaled(&mut a, 1, 8);
+    let nowhere = Sge { lkey: LKey::new(0), ..a.sge(0, 64) };
+    a.post(2, SendOp::Send, SendFlags::SIGNALED, &[nowhere]);
+    assert_eq!(a.sends(), ["SEND Only +0 8", "SEND Only +0 a 8"]);
+    a.ack(0);
+    assert_eq!(a.sent_wcs(), [(2, WcStatus::LocProtErr)]);
+}
