@@ -235,6 +235,10 @@ impl Requester {
         self.restore_retries(attr);
         self.silence.end();
         self.round_trip.handle_answer(self.una_psn, ctx.now);
+        // Kept longer, it would lie ahead again once half of all PSNs have gone by.
+        if self.recover_psn.is_some_and(|psn| !self.una_psn.is_before(psn)) {
+            self.recover_psn = None;
+        }
         while self.reads.front().is_some_and(|last| last.is_before(self.una_psn)) {
             self.reads.pop_front();
         }

@@ -64,7 +64,7 @@ pub(super) struct Requester {
     pub(super) rnr_until: Option<Time>,
     /// A gap in the responses was acted on, and nothing has come forward since.
     pub(super) gap_handled: bool,
-    /// The window was halved for a loss before this PSN.
+    /// The window was made smaller for a loss before this PSN, which is not reached yet.
     pub(super) recover_psn: Option<Psn>,
     /// The next element cannot be sent: it fails with this when it has become the oldest.
     pub(super) fault: Option<WcStatus>,

@@ -246,3 +246,22 @@ fn an_ack_timer_that_is_hardly_late_counts() {
     at_us(&mut a, 67_109 + 16_000);
     assert_eq!((a.stats.late_ack_timers, a.stats.local_ack_timeout_err), (0, 1));
 }
+
+#[test]
+fn a_loss_makes_the_window_smaller_however_many_packets_lie_since_the_last_one() {
+    let mut a = acquainted();
+    a.post_signaled(1, SendOp::Send, 2 * MTU);
+    a.sends();
+    a.receive(&nak(1));
+    a.sends();
+    a.ack(2);
+    let limit = a.window.limit();
+    assert!(limit < Window::INITIAL);
+    // As if half of the space of PSNs had gone by without a loss.
+    let later = Psn::new(PSN).add((1 << 23) + 3);
+    (a.rc.req.next_psn, a.rc.req.una_psn, a.rc.req.max_psn) = (later, later, later);
+    a.post_signaled(2, SendOp::Send, 2 * MTU);
+    a.sends();
+    a.receive(&nak((1 << 23) + 3));
+    assert!(a.window.limit() < limit);
+}
