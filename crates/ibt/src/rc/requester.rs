@@ -64,7 +64,7 @@ pub(super) struct Requester {
     pub(super) rnr_until: Option<Time>,
     /// A gap in the responses was acted on, and nothing has come forward since.
     pub(super) gap_handled: bool,
-    /// The window was halved for a loss before this PSN.
+    /// The window was made smaller for a loss before this PSN.
     pub(super) recover_psn: Option<Psn>,
     /// The next element cannot be sent: it fails with this when it has become the oldest.
     pub(super) fault: Option<WcStatus>,
@@ -107,7 +107,7 @@ impl Requester {
         (self.next_psn, self.una_psn, self.max_psn) = (psn, psn, psn);
         self.recover_psn = None;
         self.round_trip = RoundTrip::default();
-        self.silence.end();
+        self.silence.reset();
         self.reads.reserve(usize::from(attr.max_rd_atomic));
         self.restore_retries(attr);
     }
