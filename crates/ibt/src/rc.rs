@@ -317,7 +317,7 @@ struct Out<'a> {
     is_conversing: bool,
     /// New messages are begun, not only those finished that were.
     begins: bool,
-    /// The batch goes where the path does.
+    /// This fill has put a packet into the batch, so where it goes need not be compared again.
     is_ours: bool,
 }
 
@@ -393,7 +393,7 @@ impl Place<'_> {
     }
 }
 
-/// Bytes of payload from which on it is copied and covered by the ICRC in one pass.
+/// Bytes of payload from which on it is copied and covered by the ICRC in one pass. `mem` makes two of less in any case.
 const LONG: usize = 256;
 
 /// How long after a request of the peer an answer is expected to be followed by another.

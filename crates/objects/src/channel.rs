@@ -1,8 +1,9 @@
 //! Completion channels: where completion queues report that something arrived.
 
+use std::collections::VecDeque;
+
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
-use std::collections::VecDeque;
 
 /// A completion channel: which completion queues have notified, in order. The host joins it to an eventfd.
 #[derive(Debug)]

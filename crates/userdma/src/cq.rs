@@ -259,7 +259,7 @@ pub(crate) const EMPTY: Wc = Wc::new(0, WcStatus::GeneralErr, WcOpcode::Send, Qp
 mod tests {
     use super::*;
 
-    /// Another thread has polled the completions just before this one fell asleep.
+    /// Another thread has polled the completions just before this one fell asleep. Asleep it would hang: nobody wakes it.
     #[test]
     fn whoever_would_sleep_on_a_queue_in_error_is_told() {
         let device = Device::open("127.0.22.20").unwrap();
@@ -271,9 +271,7 @@ mod tests {
         while !inner.is_empty() {
             inner.poll(&mut [EMPTY]);
         }
-        let started = userdma_host::uptime();
-        let result = cq.wait_in_turn(&mut [EMPTY], &Deadline::after(Some(Duration::from_secs(60))));
+        let result = cq.wait_in_turn(&mut [EMPTY], &Deadline::after(None));
         assert!(matches!(result, Err(Error::CqOverflow { .. })), "{result:?}");
-        assert!(userdma_host::uptime() - started < Duration::from_secs(30), "nobody would have woken it");
     }
 }

@@ -234,7 +234,7 @@ impl DeviceBuilder {
         self
     }
 
-    /// Bytes that may be under way to one destination, at most.
+    /// Bytes that may be under way to one destination, at most: 1 MiB if nothing is said, 17 KiB at least.
     #[must_use]
     pub fn max_window(mut self, bytes: u32) -> Self {
         self.max_window = Some(bytes);

@@ -38,8 +38,8 @@ fn left_unanswered(a: &Side, b: &Side) -> (Side, Side) {
     (x, y)
 }
 
-/// All queue pairs to one address share a window, and the pages alone fill more than there is: whoever has nothing under way may
-/// send one packet all the same.
+/// All queue pairs to one address share a window, and the pages alone fill more than there is: whoever has nothing under way
+/// may send one packet all the same.
 #[test]
 fn unanswered_messages_of_idle_queue_pairs_do_not_stop_others() {
     let (a, b) = pair_with(201, &with_timeout(NEVER));

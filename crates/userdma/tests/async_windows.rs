@@ -21,7 +21,7 @@ fn closed(side: &AsyncSide) -> Mr {
 
 #[test]
 fn a_window_is_bound_withdrawn_and_bound_again() {
-    let (a, b) = async_pair(203);
+    let (a, b) = async_pair(214);
     let theirs = closed(&b);
     let mw = b.pd.alloc_mw().unwrap();
     let late = block_on(async {
@@ -41,7 +41,7 @@ fn a_window_is_bound_withdrawn_and_bound_again() {
 
 #[test]
 fn the_key_is_that_of_the_post_and_not_of_the_call() {
-    let (a, b) = async_pair(204);
+    let (a, b) = async_pair(215);
     let theirs = closed(&b);
     let mw = b.pd.alloc_mw().unwrap();
     let called_first = b.qp.bind_mw(&mw, theirs.slice(..8), WRITES);
@@ -60,7 +60,7 @@ fn the_key_is_that_of_the_post_and_not_of_the_call() {
 #[test]
 fn a_bind_waits_for_a_place_and_ends_in_its_turn() {
     let options = AsyncOptions { qp: |qp| qp.max_send_wr(1), ..AsyncOptions::default() };
-    let (a, b) = async_pair_with(205, &options);
+    let (a, b) = async_pair_with(216, &options);
     let (mine, theirs) = (a.mr(64, 1), closed(&b));
     let windows: Vec<_> = (0..4).map(|_| b.pd.alloc_mw().unwrap()).collect();
     let part = |i: usize| theirs.slice(8 * i..8 * i + 8);
@@ -85,7 +85,7 @@ fn a_bind_waits_for_a_place_and_ends_in_its_turn() {
 
 #[test]
 fn a_bind_that_is_given_up_is_taken_back_or_done() {
-    let (a, b) = async_pair(206);
+    let (a, b) = async_pair(217);
     let theirs = closed(&b);
     let mw = b.pd.alloc_mw().unwrap();
     let unbound = mw.rkey();
@@ -109,7 +109,7 @@ fn a_bind_that_is_given_up_is_taken_back_or_done() {
 
 #[test]
 fn a_bind_that_cannot_be_done_says_why() {
-    let (a, b) = async_pair(207);
+    let (a, b) = async_pair(218);
     let theirs = closed(&b);
     let foreign = a.pd.alloc_mw().unwrap();
     let error = block_on(b.qp.bind_mw(&foreign, theirs.slice(..), WRITES)).unwrap_err();

@@ -8,10 +8,10 @@ mod remote_struct;
 
 #[test]
 fn a_struct_is_written_and_read_back_after_a_mistake() {
-    remote_struct::alone("127.0.208.2", "127.0.208.3").unwrap();
+    remote_struct::alone("127.0.219.2", "127.0.219.3").unwrap();
     remote_struct::run(&["--help"]).unwrap();
     assert!(remote_struct::run(&["--no"]).unwrap_err().to_string().starts_with("usage"));
     // Nobody listens.
-    let error = remote_struct::run(&["--on", "127.0.208.4", "--to", "127.0.208.5"]).unwrap_err();
+    let error = remote_struct::run(&["--on", "127.0.219.4", "--to", "127.0.219.5"]).unwrap_err();
     assert!(error.to_string().contains("is the owner running?"), "{error}");
 }

@@ -351,7 +351,7 @@ fn transitions_and_masks_that_do_not_fit_are_named() {
 
 #[test]
 fn work_requests_that_do_not_fit_are_named() {
-    let (a, b) = pair(151);
+    let (a, b) = pair(223);
     let mr = a.mr(64, 0);
     let remote = b.mr(64, 0).remote();
     let many = vec![mr.slice(..1); 17];
@@ -427,7 +427,7 @@ fn a_full_queue_says_how_much_it_holds() {
 
 #[test]
 fn objects_of_another_device_are_refused_by_their_kind() {
-    let (a, b) = pair(152);
+    let (a, b) = pair(224);
     let theirs = b.mr(8, 0);
     refused(
         a.qp.post_recv(1, &theirs.slice(..)),
@@ -471,7 +471,7 @@ fn a_queue_on_a_shared_channel_is_not_waited_for_alone() {
 /// Dropping is never refused: what others need stays until they are gone.
 #[test]
 fn what_a_queue_pair_needs_outlives_its_handles() {
-    let (a, b) = pair(153);
+    let (a, b) = pair(225);
     let (mine, theirs) = (a.mr(8, 1), b.mr(8, 2));
     let common::Side { device, pd, cq, qp } = a;
     drop((device, pd));

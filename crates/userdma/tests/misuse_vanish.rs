@@ -57,7 +57,7 @@ fn a_write_into_it_fails_at_the_peer_and_is_an_event_here() {
 
 #[test]
 fn a_read_from_it_fails_at_the_peer_and_is_an_event_here() {
-    let (a, b) = pair(181);
+    let (a, b) = pair(241);
     let (mine, gone) = (a.mr(LEN, 1), Pages::of(&b));
     gone.take_away();
     a.qp.post_read(1, &mine.slice(..), gone.mr.remote(), SIGNALED).unwrap();
@@ -68,7 +68,7 @@ fn a_read_from_it_fails_at_the_peer_and_is_an_event_here() {
 
 #[test]
 fn an_atomic_on_it_fails_at_the_peer_and_is_an_event_here() {
-    let (a, b) = pair(182);
+    let (a, b) = pair(242);
     let (mine, gone) = (a.mr(8, 1), Pages::of(&b));
     gone.take_away();
     a.qp.post_fetch_add(1, &mine.slice(..), gone.mr.remote(), 1, SIGNALED).unwrap();

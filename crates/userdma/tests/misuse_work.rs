@@ -19,7 +19,7 @@ fn fails(side: &Side, wr_id: u64, status: WcStatus) {
 
 #[test]
 fn memory_of_another_domain_is_refused_when_it_is_used() {
-    let (a, b) = pair(160);
+    let (a, b) = pair(231);
     let other = a.device.alloc_pd().unwrap().alloc(64, ALL).unwrap();
     let theirs = b.mr(64, 0);
     a.qp.post_write(1, &other.slice(..), theirs.remote(), SIGNALED).unwrap();
@@ -29,7 +29,7 @@ fn memory_of_another_domain_is_refused_when_it_is_used() {
     assert_eq!(b.qp.state(), QpState::Rts, "nothing was sent");
     assert_eq!(theirs.to_vec(..).unwrap(), pattern(64, 0));
 
-    let (a, b) = pair(161);
+    let (a, b) = pair(232);
     let other = b.device.alloc_pd().unwrap().alloc(64, ALL).unwrap();
     a.qp.post_write(1, Inline(b"x"), other.remote(), SIGNALED).unwrap();
     fails(&a, 1, WcStatus::RemAccessErr);
@@ -39,7 +39,7 @@ fn memory_of_another_domain_is_refused_when_it_is_used() {
 
 #[test]
 fn a_receive_into_memory_that_may_not_be_written_is_an_error_for_both() {
-    let (a, b) = pair(162);
+    let (a, b) = pair(233);
     let fixed = b.pd.alloc(64, AccessFlags::REMOTE_READ).unwrap();
     b.qp.post_recv(1, &fixed.slice(..)).unwrap();
     b.qp.post_recv(2, ()).unwrap();
@@ -51,7 +51,7 @@ fn a_receive_into_memory_that_may_not_be_written_is_an_error_for_both() {
 
 #[test]
 fn a_message_longer_than_its_receive_is_an_error_for_both() {
-    let (a, b) = pair(163);
+    let (a, b) = pair(234);
     let short = b.mr(64, 0);
     b.qp.post_recv(1, &short.slice(..4)).unwrap();
     a.qp.post_send(2, Inline(b"five."), SIGNALED).unwrap();
@@ -63,7 +63,7 @@ fn a_message_longer_than_its_receive_is_an_error_for_both() {
 #[test]
 fn a_receiver_that_is_never_ready_ends_the_connection() {
     let rts = RtsAttr { rnr_retry: 2, ..RtsAttr::default() };
-    let (a, b) = pair_with(164, &Options { rts, ..Options::default() });
+    let (a, b) = pair_with(235, &Options { rts, ..Options::default() });
     a.qp.post_send(1, Inline(b"x"), SIGNALED).unwrap();
     fails(&a, 1, WcStatus::RnrRetryExcErr);
     assert_eq!(a.device.stats().unwrap().rnr_nak_retry_err, 1);
@@ -73,7 +73,7 @@ fn a_receiver_that_is_never_ready_ends_the_connection() {
 #[test]
 fn a_right_that_the_peers_queue_pair_lacks_is_an_invalid_request() {
     let options = Options { qp: |b| b.access(AccessFlags::REMOTE_READ), ..Options::default() };
-    let (a, b) = pair_with(165, &options);
+    let (a, b) = pair_with(236, &options);
     let theirs = b.mr(64, 0);
     a.qp.post_write(1, Inline(b"x"), theirs.remote(), SIGNALED).unwrap();
     fails(&a, 1, WcStatus::RemInvReqErr);
@@ -84,7 +84,7 @@ fn a_right_that_the_peers_queue_pair_lacks_is_an_invalid_request() {
 #[test]
 fn a_read_where_none_was_agreed_on_fails_here() {
     let rts = RtsAttr { max_rd_atomic: 0, ..RtsAttr::default() };
-    let (a, b) = pair_with(166, &Options { rts, ..Options::default() });
+    let (a, b) = pair_with(237, &Options { rts, ..Options::default() });
     let (mine, theirs) = (a.mr(64, 1), b.mr(64, 2));
     a.qp.post_read(1, &mine.slice(..), theirs.remote(), SIGNALED).unwrap();
     fails(&a, 1, WcStatus::LocQpOpErr);
@@ -109,7 +109,7 @@ fn windows_that_cannot_be_bound_fail_in_their_completion() {
         assert_eq!((wc.status, a.qp.state()), (WcStatus::MwBindErr, QpState::Err), "{what}");
     }
 
-    let (a, _b) = pair(171);
+    let (a, _b) = pair(243);
     let mr = a.pd.alloc(4096, bind).unwrap();
     let mw = a.pd.alloc_mw().unwrap();
     a.qp.post_bind_mw(1, &mw, &mr.slice(..64), AccessFlags::REMOTE_READ, SIGNALED).unwrap();
@@ -120,12 +120,12 @@ fn windows_that_cannot_be_bound_fail_in_their_completion() {
 
 #[test]
 fn only_a_bound_windows_key_can_be_invalidated() {
-    let (a, _b) = pair(172);
+    let (a, _b) = pair(238);
     let region = a.mr(64, 0);
     a.qp.post_local_inv(1, region.rkey(), SIGNALED).unwrap();
     fails(&a, 1, WcStatus::LocQpOpErr);
 
-    let (a, b) = pair(173);
+    let (a, b) = pair(244);
     let region = b.mr(64, 0);
     b.qp.post_recv(1, ()).unwrap();
     a.qp.post_send_with_inv(2, (), region.rkey(), SIGNALED).unwrap();
@@ -135,7 +135,7 @@ fn only_a_bound_windows_key_can_be_invalidated() {
 
 #[test]
 fn an_error_on_one_queue_pair_leaves_the_others_alone() {
-    let (a, b) = pair(174);
+    let (a, b) = pair(239);
     let (c, d) = connect(&a.device, &b.device, &Options::default());
     let mine = a.mr(1 << 20, 1);
     let theirs = d.pd.alloc(1 << 20, ALL).unwrap();
@@ -152,7 +152,7 @@ fn an_error_on_one_queue_pair_leaves_the_others_alone() {
 
 #[test]
 fn a_queue_pair_in_error_refuses_every_state_but_reset() {
-    let (a, _b) = pair(175);
+    let (a, _b) = pair(240);
     let to = |qp_state| QpAttr { qp_state, ..QpAttr::default() };
     a.qp.modify(&to(QpState::Err), QpAttrMask::STATE).unwrap();
     for state in [QpState::Init, QpState::Rtr, QpState::Rts, QpState::Sqd] {

@@ -13,7 +13,7 @@ const SIZES: [usize; 10] = [0, 1, 3, 1023, 1024, 1025, 4096, 4097, 20_480, 1 << 
 
 #[test]
 fn messages_arrive_whole() {
-    let (a, b) = pair(31);
+    let (a, b) = pair(220);
     let (from, to) = (a.mr(1 << 20, 1), b.mr(1 << 20, 2));
     for (i, len) in SIZES.into_iter().enumerate() {
         let id = i as u64;
@@ -28,7 +28,7 @@ fn messages_arrive_whole() {
 
 #[test]
 fn messages_carry_immediate_data_and_fill_lists_in_order() {
-    let (a, b) = pair(32);
+    let (a, b) = pair(221);
     let (from, to) = (a.mr(10_000, 3), b.mr(10_000, 0));
     let pieces: Vec<_> =
         [(9_000, 1000), (0, 1), (500, 0), (100, 3999)].map(|(at, len)| from.slice(at..at + len)).into();

@@ -117,7 +117,7 @@ impl<'a> PacketWriter<'a> {
         self.split(len).1
     }
 
-    /// As [`PacketWriter::payload`], and returns the headers before it.
+    /// As [`PacketWriter::payload`]; returns the finished headers, from the BTH on, and the payload's place.
     #[inline]
     pub fn split(self, len: usize) -> (&'a mut [u8], &'a mut [u8]) {
         debug_assert_eq!(

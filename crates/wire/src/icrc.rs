@@ -150,10 +150,11 @@ pub struct FlowIcrc {
     crc32: Crc32,
 }
 
-/// A way to go on with the CRC-32 of Ethernet: what the first comes to with the bytes that follow.
+/// A way to go on with the CRC-32 of Ethernet: from the CRC of everything before some bytes, 0 before the first, to that of
+/// everything up to their end.
 pub type Crc32 = fn(u32, &[u8]) -> u32;
 
-/// The CRC of the headers for one length, and identification 0; length 0 for none.
+/// The CRC of the headers before the BTH for one length, and identification 0; length 0 for none.
 #[derive(Clone, Copy, Debug)]
 struct Remembered {
     udp_len: u16,
@@ -187,8 +188,9 @@ impl FlowIcrc {
         self.pseudo.judge(expected, packet, id_hint)
     }
 
-    /// The ICRC as far as the end of `headers`, those from the BTH on of a packet of `len` bytes: for whoever goes on with it
-    /// over the payload ([`extend_icrc`], or any other CRC-32 of Ethernet) and ends with [`seal_packet`].
+    /// The ICRC as far as the end of `headers`, those from the BTH on of a packet of `len` bytes, the ICRC's four among them:
+    /// for whoever goes on with it over the payload ([`extend_icrc`], or any other CRC-32 of Ethernet) and ends with
+    /// [`seal_packet`].
     #[inline]
     pub fn begin(&mut self, headers: &[u8], len: usize, ipv4_id: u16) -> u32 {
         transport_crc(self.crc32, self.headers_crc(udp_len(len - ICRC_LEN), ipv4_id), headers)

@@ -1,6 +1,7 @@
 //! The packets in the middle of a long message: most of those that a busy device sends. What is the same for all of them is
 //! looked up once.
 
+use userdma_mem::MemError;
 use userdma_objects::RemoteAccess;
 use userdma_verbs::Sge;
 use userdma_wire::{Position, packet_len};
@@ -11,8 +12,8 @@ use super::{Out, packet_cost};
 use crate::Ctx;
 
 impl Requester {
-    /// Sends packets of the element at the sending position that lie in the middle of its message and come from one element of its
-    /// list, as long as nothing out of the ordinary is met. Whatever that is, the next packet meets it again.
+    /// Sends packets of the element at the sending position that lie in the middle of its message and come from one element
+    /// of its list, as long as nothing out of the ordinary is met. Whatever that is, the next packet meets it again.
     pub(super) fn send_middles(&mut self, ctx: &mut Ctx<'_>, out: &mut Out<'_>, data: Data, packets: u32) {
         let mtu = out.mtu();
         let Some(run) = self.run_of_middles(mtu, packets) else { return };
@@ -50,12 +51,13 @@ impl Requester {
     }
 }
 
+/// Copies payload from `at` bytes into the range, and goes on with the CRC if there is one.
 fn read(
     memory: &RemoteAccess<'_>,
     at: u64,
     payload: &mut [u8],
     crc: Option<&mut u32>,
-) -> Result<(), userdma_mem::MemError> {
+) -> Result<(), MemError> {
     match crc {
         Some(crc) => memory.read_crc(at, payload, crc),
         None => memory.read(at, payload),

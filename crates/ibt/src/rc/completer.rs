@@ -73,7 +73,7 @@ impl Requester {
             },
             Syndrome::Rnr { timer } => {
                 ctx.stats.rcvd_rnr_err += 1;
-                self.silence.end();
+                self.silence.reset();
                 if self.answered_before(ctx, attr, psn) == Reach::Gap {
                     return self.handle_gap(ctx, attr);
                 }
@@ -81,7 +81,7 @@ impl Requester {
             }
             Syndrome::Nak(NakCode::PsnSequence) => {
                 ctx.stats.rcvd_seq_err += 1;
-                self.silence.end();
+                self.silence.reset();
                 let _ = self.answered_before(ctx, attr, psn);
                 // A peer that asked to wait drops what follows, and may report that as a gap (as `rxe_resp.c
                 // check_psn()`). Nothing is lost, and everything is sent again when the wait is over.
@@ -223,7 +223,7 @@ impl Requester {
             return Verdict::Fine;
         }
         self.gap_handled = true;
-        self.silence.end();
+        self.silence.reset();
         self.on_gap(ctx.window);
         ctx.stats.completer_retry_err += 1;
         self.go_back(ctx, attr);
@@ -233,7 +233,7 @@ impl Requester {
     /// `una_psn` has moved: retries are new, the timers start again, and the sending position is not behind it.
     fn moved_on(&mut self, ctx: &mut Ctx<'_>, attr: &QpAttr) {
         self.restore_retries(attr);
-        self.silence.end();
+        self.silence.reset();
         self.round_trip.handle_answer(self.una_psn, ctx.now);
         // Kept longer, it would lie ahead again once half of all PSNs have gone by.
         if self.recover_psn.is_some_and(|psn| !self.una_psn.is_before(psn)) {

@@ -28,8 +28,8 @@ pub(super) enum Probe {
 /// When to probe, and how far a probe has come.
 #[derive(Debug)]
 pub(super) struct Silence {
-    /// When the silence is too long; `Time::NEVER` if no answer is expected, or not by this.
-    pub(super) ends: Time,
+    /// When an answer is overdue; `Time::NEVER` if none is expected, or the ACK timer alone waits for it.
+    pub(super) overdue_at: Time,
     /// A probe that is to be sent now.
     due: Option<Probe>,
     /// Probes since something came back.
@@ -38,20 +38,20 @@ pub(super) struct Silence {
 
 impl Default for Silence {
     fn default() -> Self {
-        Self { ends: Time::NEVER, due: None, probes: 0 }
+        Self { overdue_at: Time::NEVER, due: None, probes: 0 }
     }
 }
 
 impl Silence {
-    /// No answer is expected now. That one was is remembered.
+    /// No answer is expected now. The probes that this silence has had still count.
     pub(super) fn stop(&mut self) {
-        self.ends = Time::NEVER;
+        self.overdue_at = Time::NEVER;
         self.due = None;
     }
 
-    /// Something came back.
+    /// Something came back: what is silent from now on is another silence.
     #[inline]
-    pub(super) fn end(&mut self) {
+    pub(super) fn reset(&mut self) {
         *self = Self::default();
     }
 
@@ -68,7 +68,7 @@ impl Requester {
         if !self.next_psn.is_before(self.max_psn) {
             self.round_trip.begin(self.next_psn, now);
         }
-        if self.silence.ends == Time::NEVER && self.silence.probes < MAX_PROBES {
+        if self.silence.overdue_at == Time::NEVER && self.silence.probes < MAX_PROBES {
             self.listen(now, attr);
         }
     }
@@ -77,7 +77,7 @@ impl Requester {
     #[inline]
     pub(super) fn listen(&mut self, now: Time, attr: &QpAttr) {
         if attr.timeout != AckTimeout::default() {
-            self.silence.ends = now.plus_nanos(self.round_trip.patience_ns());
+            self.silence.overdue_at = now.plus_nanos(self.round_trip.patience_ns());
         }
     }
 
@@ -91,10 +91,10 @@ impl Requester {
     /// If the silence has been too long: has a probe sent, and listens again for twice as long.
     #[cold]
     pub(super) fn handle_silence(&mut self, ctx: &mut Ctx<'_>) {
-        if self.silence.ends > ctx.now {
+        if self.silence.overdue_at > ctx.now {
             return;
         }
-        self.silence.ends = Time::NEVER;
+        self.silence.overdue_at = Time::NEVER;
         if self.rnr_until.is_some() || self.next_psn == self.una_psn {
             return;
         }
@@ -104,7 +104,7 @@ impl Requester {
         // Nobody could tell which of two was answered.
         self.round_trip.give_up();
         if self.silence.probes < MAX_PROBES {
-            self.silence.ends = ctx.now.plus_nanos(self.round_trip.patience_ns().saturating_mul(2));
+            self.silence.overdue_at = ctx.now.plus_nanos(self.round_trip.patience_ns().saturating_mul(2));
         }
     }
 
@@ -112,13 +112,9 @@ impl Requester {
     #[cold]
     pub(super) fn fill_probe(&mut self, ctx: &mut Ctx<'_>, out: &mut Out<'_>) -> Fill {
         if self.silence.due == Some(Probe::Both) {
-            let head = self.ring.head();
-            if self.send_again(
-                ctx,
-                out,
-                Place { number: head, packet: self.mark(head).acked, psn: self.una_psn },
-            ) == Fill::More
-            {
+            let number = self.ring.head();
+            let oldest = SentPacket { number, index: self.mark(number).acked, psn: self.una_psn };
+            if self.send_again(ctx, out, oldest) == Fill::More {
                 return Fill::More;
             }
             self.silence.due = Some(Probe::Last);
@@ -135,12 +131,12 @@ impl Requester {
 
     /// The last packet of a SEND or WRITE that is under way. A READ is left out: its answer may be long, and is itself a
     /// sign of life.
-    fn last_with_data(&self) -> Option<Place> {
+    fn last_with_data(&self) -> Option<SentPacket> {
         let (mut number, mut end) = (self.next, self.next_packet);
         loop {
             let is_data = self.ring.wqe(number).is_some_and(has_data);
-            if let Some(packet) = end.checked_sub(1).filter(|_| is_data) {
-                return Some(Place { number, packet, psn: self.mark(number).first_psn.add(packet) });
+            if let Some(index) = end.checked_sub(1).filter(|_| is_data) {
+                return Some(SentPacket { number, index, psn: self.mark(number).first_psn.add(index) });
             }
             number = number.checked_sub(1).filter(|&number| number >= self.ring.head())?;
             end = self.mark(number).packets;
@@ -149,11 +145,11 @@ impl Requester {
 
     /// Appends a packet that was sent before; the sending position stays. One that cannot be read any more is left out: the
     /// ACK timer will find that.
-    fn send_again(&mut self, ctx: &mut Ctx<'_>, out: &mut Out<'_>, place: Place) -> Fill {
-        let Some(&wqe) = self.ring.wqe(place.number) else { return Fill::Done };
+    fn send_again(&mut self, ctx: &mut Ctx<'_>, out: &mut Out<'_>, sent: SentPacket) -> Fill {
+        let Some(&wqe) = self.ring.wqe(sent.number) else { return Fill::Done };
         let here = (self.next, self.next_packet, self.next_psn, self.cursor);
-        self.stand_at(place.number, place.packet, out.mtu());
-        self.next_psn = place.psn;
+        self.stand_at(sent.number, sent.index, out.mtu());
+        self.next_psn = sent.psn;
         let step = self.put(ctx, out, &wqe);
         (self.next, self.next_packet, self.next_psn, self.cursor) = here;
         match step {
@@ -163,10 +159,12 @@ impl Requester {
     }
 }
 
-/// A packet of an element.
-struct Place {
+/// A packet that is under way.
+struct SentPacket {
+    /// Of which element.
     number: u64,
-    packet: u32,
+    /// Which of the element's packets.
+    index: u32,
     psn: Psn,
 }
 

@@ -107,7 +107,7 @@ impl Requester {
         (self.next_psn, self.una_psn, self.max_psn) = (psn, psn, psn);
         self.recover_psn = None;
         self.round_trip = RoundTrip::default();
-        self.silence.end();
+        self.silence.reset();
         self.reads.reserve(usize::from(attr.max_rd_atomic));
         self.restore_retries(attr);
     }

@@ -10,7 +10,7 @@ impl Requester {
     pub(super) fn deadline(&self) -> Option<Time> {
         match (self.rnr_until, self.ack_deadline) {
             (Some(until), _) => Some(until),
-            (None, deadline) => deadline.map(|deadline| deadline.min(self.silence.ends)),
+            (None, deadline) => deadline.map(|deadline| deadline.min(self.silence.overdue_at)),
         }
     }
 
@@ -134,8 +134,8 @@ impl Requester {
         self.cursor = self.ring.get(number).map_or(SgCursor::default(), |e| SgCursor::at(e.sgl, offset));
     }
 
-    /// Makes the window smaller, once for all losses among the packets that are under way now, of which `queued` bytes waited in
-    /// queues.
+    /// Makes the window smaller, once for all losses among the packets that are under way now, of which `queued` bytes waited
+    /// in queues.
     fn on_loss(&mut self, window: &mut Window, queued: u32) {
         if self.recover_psn.is_some_and(|psn| self.una_psn.is_before(psn)) {
             return;

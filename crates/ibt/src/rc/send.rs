@@ -165,6 +165,7 @@ impl Requester {
         }
     }
 
+    /// Sends the packet with data at the sending position.
     fn send_packet(
         &mut self,
         ctx: &mut Ctx<'_>,
@@ -189,7 +190,7 @@ impl Requester {
         self.since_ack_req + 1 >= ACK_REQ_EVERY || !window.has_room(cost * 2)
     }
 
-    /// A packet with data has left.
+    /// A packet with data has left, of a message of `of` packets.
     #[inline]
     pub(super) fn sent_data(
         &mut self,
@@ -292,6 +293,7 @@ impl Requester {
         (mark.packets - self.next_packet).min(left_of_piece)
     }
 
+    /// Writes the request for the piece at the sending position, which stays where it is.
     #[inline(always)]
     fn put_read(&mut self, ctx: &mut Ctx<'_>, out: &mut Out<'_>, wqe: &Wqe, remote: RemoteAddr) -> Step {
         let size = packet_len(Opcode::RcReadRequest, 0);
@@ -327,6 +329,7 @@ impl Requester {
         step
     }
 
+    /// Writes the request of an atomic; the sending position stays where it is.
     #[inline(always)]
     fn put_atomic(&mut self, ctx: &mut Ctx<'_>, out: &mut Out<'_>, remote: RemoteAddr, op: AtomicOp) -> Step {
         let (opcode, swap_add, compare) = match op {
@@ -368,7 +371,7 @@ impl Requester {
         })
     }
 
-    /// `packets` PSNs have left.
+    /// `packets` PSNs have left, of an element that has `of`.
     #[inline]
     fn sent(&mut self, now: Time, window: &mut Window, attr: &QpAttr, packets: u32, cost: u32, of: u32) {
         window.on_sent(cost);

@@ -7,8 +7,8 @@
 //! *Folding* (Gopal et al., "Fast CRC computation for generic polynomials using PCLMULQDQ instruction", Intel 2009): a
 //! message is a polynomial over the two-element field, and a part of it that lies `d` bits before another may be replaced by
 //! its product with `x^d mod P`, added to the other. Four vectors of 64 bytes are folded onto the next four again and
-//! again, in the end onto each other, and what remains are 16 bytes whose CRC is that of the whole. Up to 63 bytes after the last
-//! whole vector go through `crc32fast`.
+//! again, in the end onto each other, and what remains are 16 bytes whose CRC is that of the whole. Up to 63 bytes after the
+//! last whole vector go through `crc32fast`.
 
 use std::arch::{global_asm, is_x86_feature_detected};
 

@@ -4,7 +4,8 @@
 //! is undone by continuing at a recovery address, which returns an error code. [`recovery`] says whether an
 //! instruction belongs to them and where it continues.
 //!
-//! Each routine returns 0 in RAX, or 1 after a fault; the atomics return the memory's value in RDX.
+//! Each routine returns 0 in RAX, or 1 after a fault; the atomics return the memory's value in RDX, and those of `fold.rs`
+//! the CRC's register.
 //!
 //! **Order.** x86-64 makes plain stores visible in program order. So it is enough that `store_*` stores its last 8
 //! bytes by its last instruction; no fence is needed. Non-temporal stores, which would need one, are not used.
@@ -209,12 +210,12 @@ global_asm!(
     ".popsection",
 );
 
-/// What an atomic routine returns in two registers.
+/// What an atomic routine, or a copy with a CRC, returns in two registers.
 #[repr(C)]
 pub(super) struct Word {
     /// 0, or 1 after a fault.
     error: u64,
-    /// The memory's value; anything after a fault.
+    /// The memory's value, or the CRC's register; anything after a fault.
     value: u64,
 }
 

@@ -34,7 +34,7 @@ struct Plan<'a> {
 pub(in crate::measure) enum Icrc {
     /// Not at all.
     None,
-    /// By the fastest library there is.
+    /// By `crc32fast`.
     Library,
     /// As the device does.
     Device,
