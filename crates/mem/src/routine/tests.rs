@@ -217,7 +217,10 @@ fn a_copy_with_its_crc_goes_up_to_the_border_of_memory_and_faults_behind_it() {
         unsafe {
             assert_eq!(super::copy_crc(to, at, len, 9), expected, "{len} bytes up to the end");
             assert!(std::slice::from_raw_parts(to, len) == &noise[from..], "{len} bytes");
-            assert_eq!(super::copy_crc(target.start(), source.start(), len, 9), Ok(crc_after(9, &noise[..len])));
+            assert_eq!(
+                super::copy_crc(target.start(), source.start(), len, 9),
+                Ok(crc_after(9, &noise[..len]))
+            );
             for missing in 1..=len {
                 let (from, to) = (at.wrapping_add(missing), to.wrapping_add(missing));
                 if missing % 7 == len % 7 {

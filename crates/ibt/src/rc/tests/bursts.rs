@@ -39,6 +39,15 @@ impl Model {
         }
     }
 
+    /// Packets before this one.
+    fn count(&self, psn: Psn) -> u32 {
+        u32::try_from(psn.distance(self.first)).unwrap()
+    }
+
+    fn is_answered(&self, a: &Side) -> bool {
+        self.count(a.rc.req.una_psn) as usize == self.packets.len()
+    }
+
     fn check(&self, pseudo: &Pseudo, index: usize, bytes: &[u8]) {
         let packet = Packet::parse(bytes).unwrap();
         let at = packet.bth().psn().distance(self.first);
@@ -106,13 +115,11 @@ fn send_random(a: &mut Side, model: &Model, random: &mut Random) {
 /// A peer that acknowledges or misses any packet that was sent, or says nothing.
 fn answer_random(a: &mut Side, model: &Model, random: &mut Random) {
     let req = &a.rc.req;
-    let sent = req.max_psn.distance(model.first);
-    let open = u32::try_from(req.max_psn.distance(req.una_psn)).unwrap();
+    let open = model.count(req.max_psn) - model.count(req.una_psn);
     if open == 0 {
         return;
     }
-    let psn = model.first.distance(Psn::new(PSN)) as u32 & 0xff_ffff;
-    let psn = psn.wrapping_add(sent as u32 - 1 - random.below(open));
+    let psn = req.max_psn.sub(1 + random.below(open)).distance(Psn::new(PSN)).cast_unsigned();
     match random.below(5) {
         0 => a.receive(&acknowledge(psn, Syndrome::Nak(NakCode::PsnSequence))),
         1 | 2 => a.ack(psn),
@@ -138,9 +145,7 @@ fn run(seed: u64) {
         }
     }
     for _ in 0..4000 {
-        if a.rc.req.una_psn.distance(model.first) as usize == model.packets.len()
-            || a.rc.state() == QpState::Err
-        {
+        if model.is_answered(&a) || a.rc.state() == QpState::Err {
             break;
         }
         send_random(&mut a, &model, &mut random);
@@ -150,7 +155,7 @@ fn run(seed: u64) {
         a.sent_wcs();
     }
     if a.rc.state() == QpState::Rts {
-        assert_eq!(a.rc.req.una_psn.distance(model.first) as usize, model.packets.len(), "all is sent");
+        assert!(model.is_answered(&a), "all is sent");
         assert_eq!(a.window.in_flight(), 0);
     }
 }
