@@ -105,15 +105,16 @@ impl<'a> RemoteAccess<'a> {
         }
     }
 
-    /// As [`read`](Self::read), and goes on with the CRC-32 in `crc` ([`Region::read_crc`]).
+    /// As [`read`](Self::read). If there is a `crc`, it goes on over the bytes ([`Region::read_crc`]).
     ///
     /// # Errors
     /// As [`read`](Self::read).
     #[inline]
-    pub fn read_crc(&self, at: u64, dst: &mut [u8], crc: &mut u32) -> Result<(), MemError> {
-        match self.piece(at, dst.len() as u64)? {
-            Some((region, offset)) => region.read_crc(offset, dst, crc),
-            None => Ok(()),
+    pub fn read_crc(&self, at: u64, dst: &mut [u8], crc: Option<&mut u32>) -> Result<(), MemError> {
+        match (self.piece(at, dst.len() as u64)?, crc) {
+            (Some((region, offset)), Some(crc)) => region.read_crc(offset, dst, crc),
+            (Some((region, offset)), None) => region.read(offset, dst),
+            (None, _) => Ok(()),
         }
     }
 

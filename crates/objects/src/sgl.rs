@@ -92,11 +92,7 @@ pub fn gather(
         let (access, length) = open(mrs, pd, sgl, cursor, rest.len(), false)?;
         // `length` is at most `rest.len()`, as asked for.
         let (now, later) = rest.split_at_mut(length as usize);
-        let copied = match crc.as_deref_mut() {
-            Some(crc) => access.read_crc(0, now, crc),
-            None => access.read(0, now),
-        };
-        copied.map_err(SglError::Mem)?;
+        access.read_crc(0, now, crc.as_deref_mut()).map_err(SglError::Mem)?;
         cursor.offset += length;
         rest = later;
     }

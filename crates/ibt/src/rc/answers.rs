@@ -304,10 +304,7 @@ fn send_read_packet(ctx: &mut Ctx<'_>, out: &mut Out<'_>, read: &ReadAnswer) -> 
             Some(aeth) => writer.aeth(aeth),
             None => writer,
         },
-        |payload, crc| match crc {
-            Some(crc) => memory.read_crc(0, payload, crc),
-            None => memory.read(0, payload),
-        },
+        |payload, crc| memory.read_crc(0, payload, crc),
     );
     if filled.is_err() {
         out.pop(size);

@@ -1,8 +1,6 @@
 //! The packets in the middle of a long message: most of those that a busy device sends. What is the same for all of them is
 //! looked up once.
 
-use userdma_mem::MemError;
-use userdma_objects::RemoteAccess;
 use userdma_verbs::Sge;
 use userdma_wire::{Position, packet_len};
 
@@ -28,7 +26,7 @@ impl Requester {
             let mut bth = out.bth(opcode, self.next_psn);
             bth.set_ack_req(asks);
             let Some(place) = out.push(size) else { return };
-            let copy = |payload: &mut [u8], crc: Option<&mut u32>| read(&memory, at.into(), payload, crc);
+            let copy = |payload: &mut [u8], crc: Option<&mut u32>| memory.read_crc(at.into(), payload, crc);
             if place.fill(&bth, mtu as usize, |writer| writer, copy).is_err() {
                 return out.pop(size);
             }
@@ -48,18 +46,5 @@ impl Requester {
         let count = in_element.min((packets - 1).checked_sub(self.next_packet)?);
         let addr = sge.addr.checked_add(u64::from(self.cursor.offset))?;
         (count > 1).then_some(Sge { addr, length: count * mtu, lkey: sge.lkey })
-    }
-}
-
-/// Copies payload from `at` bytes into the range, and goes on with the CRC if there is one.
-fn read(
-    memory: &RemoteAccess<'_>,
-    at: u64,
-    payload: &mut [u8],
-    crc: Option<&mut u32>,
-) -> Result<(), MemError> {
-    match crc {
-        Some(crc) => memory.read_crc(at, payload, crc),
-        None => memory.read(at, payload),
     }
 }

@@ -31,8 +31,7 @@ impl Requester {
     }
 
     /// Whether the ACK timer is handled so late that we cannot have been running: the answer may wait in the socket, and
-    /// a peer on the same machine may not have been running either. Then the timer starts again, once, and nothing counts. A
-    /// requester may wait for four times its timeout; this is less unless we are late by more than that ourselves.
+    /// a peer on the same machine may not have been running either. Then the timer starts again, once, and nothing counts.
     fn excuse(&mut self, ctx: &mut Ctx<'_>, attr: &QpAttr, deadline: Time) -> bool {
         let Some(timeout) = attr.timeout.duration() else { return false };
         if self.is_excused || ctx.now.since(deadline) < timeout / 4 {
