@@ -3,6 +3,7 @@
 #![allow(clippy::cast_possible_truncation, reason = "test patterns are numbers cut to bytes")]
 
 mod asking;
+mod bursts;
 mod errors;
 mod probes;
 mod requester;
@@ -109,8 +110,13 @@ impl Side {
 
     pub(super) fn in_reset() -> Self {
         let pd = PdId(1);
-        let cap =
-            QpCap { max_send_wr: 32, max_recv_wr: 32, max_send_sge: 4, max_recv_sge: 4, max_inline_data: 64 };
+        let cap = QpCap {
+            max_send_wr: 32,
+            max_recv_wr: 32,
+            max_send_sge: 4,
+            max_recv_sge: 4,
+            max_inline_data: 512,
+        };
         let init = QpInitAttr { qp_type: QpType::Rc, cap, sq_sig_all: false };
         let memory = Region::from_buffer(&Arc::new(Buffer::new(64 << 10).unwrap()));
         let bytes: Vec<u8> = (0..64 << 10).map(|i: u32| (i % 251) as u8).collect();
