@@ -202,6 +202,38 @@ fn the_crc_goes_on_over_what_is_copied() {
 
 type CopyCrc = unsafe fn(*mut u8, *const u8, usize, u32) -> Result<u32, Faulted>;
 
+/// Nothing outside the range is read or written; memory that is missing at either end, on either side, is an error.
+#[test]
+fn a_copy_with_its_crc_goes_up_to_the_border_of_memory_and_faults_behind_it() {
+    let page = page_size();
+    let (mut source, target) = (Island::new(), Island::new());
+    let noise = Seeded(5).bytes(page);
+    source.bytes().copy_from_slice(&noise);
+    for len in 1..700 {
+        let from = page - len;
+        let expected = Ok(crc_after(9, &noise[from..]));
+        let (at, to) = (source.start().wrapping_add(from), target.start().wrapping_add(from));
+        // SAFETY: memory of the test's own, there or not.
+        unsafe {
+            assert_eq!(super::copy_crc(to, at, len, 9), expected, "{len} bytes up to the end");
+            assert!(std::slice::from_raw_parts(to, len) == &noise[from..], "{len} bytes");
+            assert_eq!(
+                super::copy_crc(target.start(), source.start(), len, 9),
+                Ok(crc_after(9, &noise[..len]))
+            );
+            for missing in 1..=len {
+                let (from, to) = (at.wrapping_add(missing), to.wrapping_add(missing));
+                if missing % 7 == len % 7 {
+                    assert_eq!(super::copy_crc(target.start(), from, len, 9), Err(Faulted));
+                    assert_eq!(super::copy_crc(to, source.start(), len, 9), Err(Faulted));
+                    let before = source.start().wrapping_sub(missing);
+                    assert_eq!(super::copy_crc(target.start(), before, len, 9), Err(Faulted));
+                }
+            }
+        }
+    }
+}
+
 /// The CRC must be that of the packet that leaves, not that of the memory a moment later.
 #[test]
 fn the_crc_is_that_of_the_copy_though_the_source_changes() {
