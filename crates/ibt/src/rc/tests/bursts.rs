@@ -39,13 +39,8 @@ impl Model {
         }
     }
 
-    /// Packets before this one.
-    fn count(&self, psn: Psn) -> u32 {
-        u32::try_from(psn.distance(self.first)).unwrap()
-    }
-
     fn is_answered(&self, a: &Side) -> bool {
-        self.count(a.rc.req.una_psn) as usize == self.packets.len()
+        usize::try_from(a.rc.req.una_psn.distance(self.first)) == Ok(self.packets.len())
     }
 
     fn check(&self, pseudo: &Pseudo, index: usize, bytes: &[u8]) {
@@ -115,11 +110,14 @@ fn send_random(a: &mut Side, model: &Model, random: &mut Random) {
 /// A peer that acknowledges or misses any packet that was sent, or says nothing.
 fn answer_random(a: &mut Side, model: &Model, random: &mut Random) {
     let req = &a.rc.req;
-    let open = model.count(req.max_psn) - model.count(req.una_psn);
+    let sent = req.max_psn.distance(model.first);
+    let open = u32::try_from(req.max_psn.distance(req.una_psn)).unwrap();
     if open == 0 {
         return;
     }
-    let psn = req.max_psn.sub(1 + random.below(open)).distance(Psn::new(PSN)).cast_unsigned();
+    // Answers count from `PSN`, modulo 2^24.
+    let back = i32::try_from(1 + random.below(open)).unwrap();
+    let psn = (model.first.distance(Psn::new(PSN)) + sent - back).cast_unsigned() & 0xff_ffff;
     match random.below(5) {
         0 => a.receive(&acknowledge(psn, Syndrome::Nak(NakCode::PsnSequence))),
         1 | 2 => a.ack(psn),
