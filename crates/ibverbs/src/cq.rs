@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use userdma_host::Host;
 use userdma_objects::{Arm, Cq};
-use userdma_verbs::{Qpn, Wc, WcFlags, WcOpcode, WcStatus};
+use userdma_verbs::{DeviceAttr, Qpn, Wc, WcFlags, WcOpcode, WcStatus};
 
 use crate::abi::{self, Context, CqEx};
 use crate::acks::Acks;
@@ -129,16 +129,19 @@ pub(crate) unsafe extern "C" fn destroy_cq(cq: *mut abi::Cq) -> c_int {
     })
 }
 
-/// `ibv_resize_cq`. A queue may be larger than asked for, and stays as it is; it cannot grow.
+/// `ibv_resize_cq`. A queue grows, and does not become smaller: it may be larger than asked for.
 pub(crate) unsafe extern "C" fn resize_cq(cq: *mut abi::Cq, cqe: c_int) -> c_int {
     status(|| {
-        // SAFETY: the caller gives a queue that exists.
-        let capacity = unsafe { CqObject::of(cq) }.cq.capacity();
-        match u32::try_from(cqe) {
-            Err(_) | Ok(0) => Err(INVALID),
-            Ok(cqe) if cqe <= capacity => Ok(()),
-            Ok(_) => Err(UNSUPPORTED),
+        if !(1..=int(DeviceAttr::LIMITS.max_cqe)).contains(&cqe) {
+            return Err(INVALID);
         }
+        // SAFETY: the caller gives a queue that exists.
+        let object = unsafe { CqObject::of(cq) };
+        object.host().check()?;
+        object.cq.grow(cqe.cast_unsigned());
+        // SAFETY: programs read the size; calls that change it exclude each other, by the rules of the verbs.
+        unsafe { (*cq).cqe = int(object.cq.capacity()) };
+        Ok(())
     })
 }
 

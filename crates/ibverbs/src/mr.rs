@@ -100,8 +100,8 @@ pub(crate) unsafe extern "C" fn dereg_mr(mr: *mut abi::Mr) -> c_int {
     })
 }
 
-/// `ibv_rereg_mr`: 0, or a code that says whether the region is still valid, with `errno` set. The keys change. If it fails,
-/// the region is as it was.
+/// `ibv_rereg_mr`: 0, or a code that says whether the region is still valid, with `errno` set. The keys stay. If it fails, the
+/// region is as it was.
 pub(crate) unsafe extern "C" fn rereg_mr(
     mr: *mut abi::Mr,
     flags: c_int,
@@ -147,18 +147,19 @@ impl MrObject {
             range.access = access;
         }
         // SAFETY: the caller's promise.
-        let keys = unsafe { range.register(&self.state) }?;
-        if let Err(refused) = self.deregister() {
-            let lkey = keys.lkey;
-            self.state.host().control(move |shard, _| shard.dereg_mr(lkey).map(drop))??;
-            return Err(refused);
-        }
+        let (region, iova) = unsafe { range.region() };
+        // Touches the pages while others drive. The device proves it again, and says what is wrong.
+        let rights = AccessFlags::from_bits_retain(range.access);
+        let _ = region.probe(rights.is_writing());
+        let (lkey, domain) = (LKey::new(self.abi.lkey), range.pd);
+        self.state
+            .host()
+            .control(move |shard, _| shard.rereg_mr(lkey, domain, region, iova, rights))???;
         self.range = range;
         (self.abi.addr, self.abi.length) = (range.addr, range.length);
         if flags & CHANGE_PD != 0 {
             self.abi.pd = pd;
         }
-        self.abi.set_keys(keys);
         Ok(())
     }
 
@@ -172,11 +173,21 @@ impl Range {
     /// # Safety
     /// The memory may be read and changed by the device and by peers until the registration ends.
     unsafe fn register(&self, state: &ContextState) -> Result<MrKeys, Refused> {
+        // SAFETY: the caller's promise.
+        let (region, iova) = unsafe { self.region() };
+        let access = AccessFlags::from_bits_retain(self.access);
+        Ok(state.host().reg_mr(self.pd, region, iova, access)??)
+    }
+
+    /// The memory, and the address that work requests count from.
+    ///
+    /// # Safety
+    /// As [`Range::register`].
+    unsafe fn region(&self) -> (Region, u64) {
         // SAFETY: the caller's promise; C programs hold no Rust references to it.
         let region = unsafe { Region::from_raw(self.addr.cast(), self.length) };
         let iova = self.iova.unwrap_or_else(|| region.addr());
-        let access = AccessFlags::from_bits_retain(self.access);
-        Ok(state.host().reg_mr(self.pd, region, iova, access)??)
+        (region, iova)
     }
 }
 

@@ -142,7 +142,8 @@ pub(crate) unsafe fn bind(mw: *mut abi::Mw, rkey: u32, info: &abi::BindMwInfo) -
         mr: LKey::new(lkey),
         addr: info.addr,
         length: info.length,
-        access: AccessFlags::from_bits_retain(info.mw_access_flags),
+        // Programs set the right of local work requests, which a window has nothing to do with, as adapters know.
+        access: AccessFlags::from_bits_retain(info.mw_access_flags).difference(AccessFlags::LOCAL_WRITE),
     })
 }
 

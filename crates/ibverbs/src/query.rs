@@ -137,7 +137,8 @@ pub(crate) unsafe extern "C" fn query_gid_ex(
     })
 }
 
-/// `_ibv_query_gid_table`: all entries of all ports, `size` bytes each; their number, or a negative error number.
+/// `_ibv_query_gid_table`: all entries of all ports, `size` bytes each; their number, or a negative error number, also if there
+/// is no room for all.
 pub(crate) unsafe extern "C" fn query_gid_table(
     context: *mut Context,
     entries: *mut abi::GidEntry,
@@ -145,16 +146,16 @@ pub(crate) unsafe extern "C" fn query_gid_table(
     flags: u32,
     size: usize,
 ) -> isize {
-    if flags != 0 {
-        return -(libc::EINVAL as isize);
-    }
     // SAFETY: the caller gives an open context.
     let gids = unsafe { state(context) }.host().gids();
-    for ((place, gid), index) in gids.iter().take(max_entries).enumerate().zip(0..) {
+    if flags != 0 || gids.len() > max_entries {
+        return -(libc::EINVAL as isize);
+    }
+    for ((place, gid), index) in gids.iter().enumerate().zip(0..) {
         // SAFETY: the caller has room for `max_entries` of `size` bytes.
         unsafe { write_sized(&gid_entry(gid, index), entries.byte_add(place * size).cast(), size) };
     }
-    gids.len().min(max_entries).cast_signed()
+    gids.len().cast_signed()
 }
 
 /// `ibv_query_gid_type`, by which the tools of the distribution tell RoCE v2 from v1.
