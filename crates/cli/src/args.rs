@@ -27,6 +27,8 @@ pub enum Command {
     Demo(DemoArgs),
     /// List the devices of this machine, and what could be set up better
     Devices(DevicesArgs),
+    /// Run a program that uses RDMA verbs (libibverbs) over this machine's addresses
+    Run(RunArgs),
     /// Decode a capture file (pcap or pcapng) with RoCE v2 packets
     Capture(CaptureArgs),
     /// Measure beside raw sockets and other programs
@@ -93,6 +95,28 @@ pub struct DevicesArgs {
     /// Print the list as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// Run a program that uses RDMA verbs (libibverbs) over this machine's addresses.
+///
+/// The program, and whatever it starts, finds our library in place of the distribution's and with it one device for each
+/// interface, or those that `--device` names. The program itself is not changed, and needs no privileges. Its exit status is
+/// that of this command.
+///
+/// Each process needs addresses of its own so far. Two programs on one machine talk like this:
+///
+///   userdma run --device 127.0.0.2 -- ib_write_bw
+///   userdma run --device 127.0.0.3 -- ib_write_bw 127.0.0.1
+#[derive(Args, Clone, Debug)]
+#[command(verbatim_doc_comment)]
+pub struct RunArgs {
+    /// A device: an address as `127.0.0.2`, several of them as `10.0.0.1,2001:db8::1`, or a name as `roce_eth0`; may be given
+    /// several times [default: one device for each interface]
+    #[arg(long, value_name = "SPEC")]
+    pub device: Vec<String>,
+    /// The program and its arguments
+    #[arg(value_name = "PROGRAM", trailing_var_arg = true, required = true)]
+    pub command: Vec<std::ffi::OsString>,
 }
 
 /// Decode a capture file (pcap or pcapng) with RoCE v2 packets: one line for each.

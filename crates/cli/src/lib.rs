@@ -12,6 +12,7 @@ pub mod devices;
 mod failure;
 pub mod measure;
 pub mod pair;
+pub mod run;
 
 use std::ffi::OsString;
 use std::io::{self, BufWriter, ErrorKind, Write};
@@ -57,6 +58,7 @@ fn fail(failure: &Failure) -> ExitCode {
 fn dispatch(command: Command) -> Result<(), Failure> {
     match command {
         Command::Capture(args) => buffered(|out| capture::run(&args, out)),
+        Command::Run(args) => run::run(&args),
         Command::Devices(args) => buffered(|out| devices::run(&args, out)),
         Command::Demo(args) => demo::run(&args),
         Command::Bench(args) => buffered(|out| bench::run(&args, out)),

@@ -22,7 +22,7 @@ use crate::bell::Bell;
 use crate::channel::Descriptor;
 use crate::command::{Commands, lock};
 use crate::drive::{Core, Role};
-use crate::events::Events;
+use crate::events::{EventQueue, Events};
 use crate::gate::Gated;
 use crate::owner::Owner;
 use crate::shared::{Polls, Shared};
@@ -287,6 +287,15 @@ impl Host {
         }
         wait::until_readable(&self.owner.shared.events, timeout);
         self.poll_event()
+    }
+
+    /// A further queue of asynchronous events, which gets each from now on. For several users of one device.
+    ///
+    /// # Errors
+    /// The system has no descriptor, or the device is not usable.
+    pub fn subscribe_events(&self) -> Result<Arc<EventQueue>, OpenError> {
+        self.check()?;
+        self.owner.shared.events.subscribe().map_err(system("descriptor of events"))
     }
 
     /// What the device has counted.

@@ -36,6 +36,7 @@ mod wait;
 pub use channel::{Channel, EventError};
 pub use config::HostConfig;
 pub use error::{HostError, OpenError, PostFailure};
+pub use events::EventQueue;
 pub use host::Host;
 pub use progress::spawn_thread;
 pub use userdma_agent::{ClaimError, DeviceInfo, devices};

@@ -102,6 +102,30 @@ impl Shard {
         self.mrs.register(pd, region, iova, access).inspect_err(|_| self.pds.release(pd))
     }
 
+    /// Gives the keys of a region to other memory, with other rights or in another domain.
+    ///
+    /// # Errors
+    /// As [`MrTable::reregister`](userdma_objects::MrTable::reregister); `NoPd`.
+    pub fn rereg_mr(
+        &mut self,
+        lkey: LKey,
+        pd: PdId,
+        region: Region,
+        iova: u64,
+        access: AccessFlags,
+    ) -> Result<Result<(), RegMrError>, ObjectError> {
+        if self.pds.acquire(pd).is_err() {
+            return Ok(Err(RegMrError::NoPd));
+        }
+        let result = self.mrs.reregister(lkey, pd, region, iova, access);
+        // Either the old domain has a user less, or the new one has none more.
+        match result {
+            Ok(Ok(before)) => self.pds.release(before),
+            Ok(Err(_)) | Err(_) => self.pds.release(pd),
+        }
+        result.map(|result| result.map(drop))
+    }
+
     /// Ends a region and gives its memory back; its keys are refused from now on.
     ///
     /// # Errors

@@ -38,7 +38,8 @@ pub enum Pushed {
 #[derive(Debug)]
 pub struct Cq {
     number: u32,
-    capacity: u32,
+    /// What the ring's `capacity` is, for those who look without its lock; changed under it.
+    capacity: AtomicU32,
     channel: Option<Arc<CompChannel>>,
     /// What the ring's `len` is, for those who look without its lock; changed under it.
     count: AtomicU32,
@@ -54,6 +55,7 @@ struct Ring {
     /// The slot of the oldest completion.
     head: usize,
     len: u32,
+    capacity: u32,
     /// A completion was refused.
     overflowed: bool,
     armed: Option<Arm>,
@@ -64,10 +66,10 @@ impl Cq {
     pub fn new(number: u32, cqe: u32, channel: Option<Arc<CompChannel>>) -> Self {
         let capacity = cqe.max(1);
         let slots = Vec::with_capacity(capacity as usize);
-        let ring = Ring { slots, head: 0, len: 0, overflowed: false, armed: None };
+        let ring = Ring { slots, head: 0, len: 0, capacity, overflowed: false, armed: None };
         Self {
             number,
-            capacity,
+            capacity: AtomicU32::new(capacity),
             channel,
             count: AtomicU32::new(0),
             overflowed: AtomicBool::new(false),
@@ -82,7 +84,17 @@ impl Cq {
 
     /// Entries it holds.
     pub fn capacity(&self) -> u32 {
-        self.capacity
+        self.capacity.load(Ordering::Acquire)
+    }
+
+    /// Makes room for at least `cqe` entries. What it holds stays; it never becomes smaller. A queue that has overflowed stays
+    /// in error.
+    pub fn grow(&self, cqe: u32) {
+        let mut ring = lock(&self.ring);
+        if cqe > ring.capacity {
+            ring.grow(cqe);
+            self.capacity.store(cqe, Ordering::Release);
+        }
     }
 
     /// Its channel.
@@ -105,12 +117,12 @@ impl Cq {
         if ring.overflowed {
             return Pushed::Lost;
         }
-        if ring.len == self.capacity {
+        if ring.len == ring.capacity {
             ring.overflowed = true;
             self.overflowed.store(true, Ordering::Release);
             return Pushed::Overflow;
         }
-        ring.append(wc, self.capacity as usize);
+        ring.append(wc);
         self.publish(&ring);
         let Some(channel) = &self.channel else {
             return Pushed::Quiet;
@@ -172,12 +184,12 @@ impl Cq {
 
     /// Bytes of memory that the queue takes once all of it has been used.
     pub fn memory_bytes(&self) -> usize {
-        size_of::<Self>() + self.capacity as usize * size_of::<Wc>()
+        size_of::<Self>() + self.capacity() as usize * size_of::<Wc>()
     }
 
     fn take(&self, out: &mut [Wc]) -> usize {
         let mut ring = lock(&self.ring);
-        let taken = ring.take(out, self.capacity as usize);
+        let taken = ring.take(out);
         self.publish(&ring);
         taken
     }
@@ -189,8 +201,8 @@ impl Cq {
 
 impl Ring {
     /// Adds a completion; the ring is not full.
-    fn append(&mut self, wc: Wc, capacity: usize) {
-        let tail = wrap(self.head + self.len as usize, capacity);
+    fn append(&mut self, wc: Wc) {
+        let tail = wrap(self.head + self.len as usize, self.capacity as usize);
         match self.slots.get_mut(tail) {
             Some(slot) => *slot = wc,
             // The first time round: the tail is the next slot that does not exist yet.
@@ -199,7 +211,8 @@ impl Ring {
         self.len += 1;
     }
 
-    fn take(&mut self, out: &mut [Wc], capacity: usize) -> usize {
+    fn take(&mut self, out: &mut [Wc]) -> usize {
+        let capacity = self.capacity as usize;
         let before = self.len;
         for wc in out.iter_mut().take(before as usize) {
             *wc = self.slots[self.head];
@@ -207,6 +220,14 @@ impl Ring {
             self.len -= 1;
         }
         (before - self.len) as usize
+    }
+
+    /// Moves to a larger ring, oldest first.
+    fn grow(&mut self, capacity: u32) {
+        let mut slots = Vec::with_capacity(capacity as usize);
+        let held = (0..self.len as usize).map(|place| wrap(self.head + place, self.capacity as usize));
+        slots.extend(held.map(|slot| self.slots[slot]));
+        (self.slots, self.head, self.capacity) = (slots, 0, capacity);
     }
 }
 

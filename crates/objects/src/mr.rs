@@ -4,7 +4,7 @@ use userdma_mem::Region;
 use userdma_verbs::{AccessFlags, DeviceAttr, LKey, ObjectError, Qpn, RKey, RegMrError, Sge};
 
 use crate::access::{Grant, Who, check};
-use crate::key::Slots;
+use crate::key::{Slot, Slots};
 use crate::{AccessFault, PdId, RemoteAccess};
 
 /// The keys of a region: equal numbers.
@@ -92,20 +92,36 @@ impl MrTable {
         iova: u64,
         access: AccessFlags,
     ) -> Result<MrKeys, RegMrError> {
-        check_region_access(access)?;
-        let iova = if access.contains(AccessFlags::ZERO_BASED) { 0 } else { iova };
-        check_range(region.addr(), region.len())?;
-        check_range(iova, region.len())?;
         if self.mr_count >= DeviceAttr::LIMITS.max_mr {
             return Err(TOO_MANY);
         }
-        let write = access.is_writing();
-        region.probe(write).map_err(|addr| RegMrError::NotAccessible { addr, write })?;
-
-        let grant = Grant { pd, qpn: None, base: iova, len: region.len(), access };
+        let grant = check_region(pd, &region, iova, access)?;
         let key = self.slots.insert(Entry::Mr(Mr { grant, region, windows: 0 })).ok_or(TOO_MANY)?;
         self.mr_count += 1;
         Ok(MrKeys { lkey: LKey::new(key), rkey: RKey::new(key) })
+    }
+
+    /// Gives the keys of a region to other memory, with other rights or in another domain, in one step; the domain that it was
+    /// in. Not while windows are bound to it, since they open a part of what it was.
+    ///
+    /// # Errors
+    /// The outer: `NoObject` if the key names no region, `Busy`. The inner: as [`register`](Self::register). Nothing has changed.
+    pub fn reregister(
+        &mut self,
+        lkey: LKey,
+        pd: PdId,
+        region: Region,
+        iova: u64,
+        access: AccessFlags,
+    ) -> Result<Result<PdId, RegMrError>, ObjectError> {
+        let (_, mr) = self.unbound_mr(lkey)?;
+        let grant = match check_region(pd, &region, iova, access) {
+            Ok(grant) => grant,
+            Err(error) => return Ok(Err(error)),
+        };
+        let before = mr.grant.pd;
+        *mr = Mr { grant, region, windows: 0 };
+        Ok(Ok(before))
     }
 
     /// Ends a region; afterwards its keys are refused. `Busy` while windows are bound to it.
@@ -113,18 +129,23 @@ impl MrTable {
     /// # Errors
     /// `NoObject` if the key names no region, `Busy`; nothing has changed.
     pub fn deregister(&mut self, lkey: LKey) -> Result<(PdId, Region), ObjectError> {
-        const NAME: &str = "memory region";
-        let (index, slot) = self.slots.get_mut(lkey.get()).ok_or(ObjectError::NoObject(NAME))?;
-        match &slot.entry {
-            Entry::Mr(Mr { windows: 0, .. }) => {}
-            Entry::Mr(mr) => return Err(ObjectError::Busy { object: NAME, users: mr.windows }),
-            Entry::Mw(_) | Entry::Free => return Err(ObjectError::NoObject(NAME)),
-        }
+        let (index, _) = self.unbound_mr(lkey)?;
         let Entry::Mr(mr) = self.slots.remove(index) else {
-            return Err(ObjectError::NoObject(NAME));
+            return Err(ObjectError::NoObject(REGION));
         };
         self.mr_count -= 1;
         Ok((mr.grant.pd, mr.region))
+    }
+
+    /// The region with this key, to which no window is bound, and its slot.
+    fn unbound_mr(&mut self, lkey: LKey) -> Result<(u32, &mut Mr), ObjectError> {
+        let Some((index, Slot { entry: Entry::Mr(mr), .. })) = self.slots.get_mut(lkey.get()) else {
+            return Err(ObjectError::NoObject(REGION));
+        };
+        if mr.windows > 0 {
+            return Err(ObjectError::Busy { object: REGION, users: mr.windows });
+        }
+        Ok((index, mr))
     }
 
     /// Opens `len` bytes at `addr` behind `rkey` for the peer of `qpn` with `rights` (one or more of the remote
@@ -210,6 +231,17 @@ impl Mr {
     }
 }
 
+/// What a region grants, if memory, rights and addresses are possible.
+fn check_region(pd: PdId, region: &Region, iova: u64, access: AccessFlags) -> Result<Grant, RegMrError> {
+    check_region_access(access)?;
+    let base = if access.contains(AccessFlags::ZERO_BASED) { 0 } else { iova };
+    check_range(region.addr(), region.len())?;
+    check_range(base, region.len())?;
+    let write = access.is_writing();
+    region.probe(write).map_err(|addr| RegMrError::NotAccessible { addr, write })?;
+    Ok(Grant { pd, qpn: None, base, len: region.len(), access })
+}
+
 fn check_region_access(access: AccessFlags) -> Result<(), RegMrError> {
     let needs_local_write = access.intersects(AccessFlags::REMOTE_WRITE.union(AccessFlags::REMOTE_ATOMIC));
     let unsupported = access.bits() & !(SUPPORTED.bits() | OPTIONAL);
@@ -226,6 +258,7 @@ fn check_range(addr: u64, length: u64) -> Result<(), RegMrError> {
     if is_possible { Ok(()) } else { Err(RegMrError::Range { addr, length }) }
 }
 
+const REGION: &str = "memory region";
 const TOO_MANY: RegMrError = RegMrError::TooMany { max: DeviceAttr::LIMITS.max_mr };
 
 /// Rights of a region that mean something here. Not `ON_DEMAND` (pages are made present at registration) and not

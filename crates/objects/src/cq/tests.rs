@@ -43,6 +43,28 @@ fn completions_come_out_oldest_first_round_and_round() {
 }
 
 #[test]
+fn a_queue_grows_at_any_place_of_its_ring_and_keeps_what_it_holds() {
+    for (taken, held) in [(0, 0), (0, 3), (2, 3), (3, 1), (7, 2)] {
+        let cq = Cq::new(7, 3, None);
+        (0..taken).for_each(|wr_id| {
+            assert_eq!(cq.push(wc(wr_id), false), Pushed::Quiet);
+            assert_eq!(drain(&cq), [wr_id]);
+        });
+        let push = |wr_id| assert_eq!(cq.push(wc(wr_id), false), Pushed::Quiet);
+        (taken..taken + held).for_each(push);
+        cq.grow(2);
+        assert_eq!(cq.capacity(), 3, "it does not become smaller");
+        cq.grow(5);
+        (taken + held..taken + 5).for_each(push);
+        assert_eq!((cq.capacity(), drain(&cq)), (5, (taken..taken + 5).collect()));
+        (0..5).for_each(push);
+        assert_eq!(cq.push(wc(9), false), Pushed::Overflow);
+        cq.grow(9);
+        assert_eq!(cq.push(wc(9), false), Pushed::Lost, "an error stays");
+    }
+}
+
+#[test]
 fn a_poll_takes_no_more_than_it_has_room_for() {
     let cq = Cq::new(7, 4, None);
     for wr_id in 0..4 {

@@ -250,6 +250,40 @@ fn a_key_is_refused_once_its_region_ended() {
 }
 
 #[test]
+fn a_region_gets_other_memory_rights_and_domain_behind_its_keys() {
+    let (mut mrs, keys) = table(LW | RR);
+    let mut change = |pd, memory: Region, iova, access| mrs.reregister(keys.lkey, pd, memory, iova, access);
+    assert_eq!(
+        change(PD, region(64), 0x1000, RW),
+        Ok(Err(RegMrError::Access { access: RW })),
+        "nothing changes"
+    );
+    assert_eq!(change(OTHER_PD, region(64), 0x9000, LW | RW), Ok(Ok(PD)));
+    let open = |pd, addr, len, rights| mrs.open_remote(pd, QPN, keys.rkey, addr, len, rights).err();
+    assert_eq!(open(OTHER_PD, 0x9000, 64, RW), None);
+    assert_eq!(open(OTHER_PD, 0x9000, 65, RW), Some(AccessFault::Bounds));
+    assert_eq!(open(OTHER_PD, 0x1000, 1, RW), Some(AccessFault::Bounds));
+    assert_eq!(open(OTHER_PD, 0x9000, 1, RR), Some(AccessFault::Rights));
+    assert_eq!(open(PD, 0x9000, 1, RW), Some(AccessFault::Domain));
+    assert_eq!(mrs.mr_count(), 1);
+}
+
+#[test]
+fn a_region_with_a_bound_window_stays_as_it_is() {
+    let (mut mrs, keys) = table(LW | AccessFlags::MW_BIND);
+    let mw = mrs.alloc_mw(PD).expect("room");
+    let bind = BindMw { mw, rkey: mw, mr: keys.lkey, addr: 0x1000, length: 256, access: RR };
+    mrs.bind_mw(PD, QPN, &bind).expect("valid");
+    let busy = ObjectError::Busy { object: "memory region", users: 1 };
+    assert_eq!(mrs.reregister(keys.lkey, PD, region(64), 0, LW), Err(busy));
+    assert!(mrs.open_remote(PD, QPN, mw, 0x1000, 256, RR).is_ok());
+    assert_eq!(
+        mrs.reregister(mw.as_lkey(), PD, region(64), 0, LW),
+        Err(ObjectError::NoObject("memory region"))
+    );
+}
+
+#[test]
 fn ten_thousand_stale_keys_are_refused_while_their_slots_are_used_again() {
     let memory = region(8);
     let mut mrs = MrTable::new(1);

@@ -1,0 +1,307 @@
+//! The devices of this process: those that `USERDMA_DEVICES` names, or one for each interface.
+
+use std::collections::HashSet;
+use std::env;
+use std::ffi::{CStr, c_char, c_int};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use userdma_host::{Host, HostConfig};
+
+use crate::abi;
+use crate::answer::{INVALID, Refused, number, pointer, set_errno};
+
+/// A device of the list. It exists as long as the process: programs compare and keep the pointers.
+#[repr(C)]
+pub(crate) struct DeviceObject {
+    abi: abi::Device,
+    /// Provider libraries look for their own table here, and find that this is none of their devices.
+    zero: [u64; 16],
+    spec: Spec,
+    guid: [u8; 8],
+    /// The device as this process has it open, shared by all its contexts.
+    open: Mutex<Weak<OpenDevice>>,
+}
+
+/// An open device of this process.
+pub(crate) struct OpenDevice {
+    pub(crate) host: Host,
+}
+
+/// What a device is to be.
+#[derive(Clone, Debug, Eq, PartialEq)]
+struct Spec {
+    name: String,
+    addresses: Vec<IpAddr>,
+}
+
+/// Every device that was ever listed, by address.
+static KNOWN: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+
+/// `ibv_get_device_list`.
+pub(crate) unsafe extern "C" fn get_device_list(num_devices: *mut c_int) -> *mut *mut abi::Device {
+    pointer(|| {
+        let specs = specs().inspect_err(|_| {
+            if !num_devices.is_null() {
+                // SAFETY: the caller's place for the number.
+                unsafe { num_devices.write(0) };
+            }
+        })?;
+        let mut known = lock(&KNOWN);
+        let devices: Vec<_> = specs.into_iter().map(|spec| known_device(&mut known, spec)).collect();
+        drop(known);
+        // SAFETY: one place more than there are devices; zero is the null pointer that ends the list.
+        let list = unsafe { libc::calloc(devices.len() + 1, size_of::<usize>()) }.cast::<*mut abi::Device>();
+        if list.is_null() {
+            return Err(Refused(libc::ENOMEM));
+        }
+        for (place, device) in devices.iter().enumerate() {
+            // SAFETY: within what was allocated above.
+            unsafe { list.add(place).write(*device) };
+        }
+        if !num_devices.is_null() {
+            // SAFETY: the caller's place for the number. There are fewer than 2^31.
+            unsafe { num_devices.write(c_int::try_from(devices.len()).unwrap_or(c_int::MAX)) };
+        }
+        Ok(list)
+    })
+}
+
+/// `ibv_free_device_list`.
+pub(crate) unsafe extern "C" fn free_device_list(list: *mut *mut abi::Device) {
+    // SAFETY: a list of `get_device_list`, which the caller gives up.
+    unsafe { libc::free(list.cast()) };
+}
+
+/// `ibv_get_device_name`.
+pub(crate) unsafe extern "C" fn get_device_name(device: *mut abi::Device) -> *const c_char {
+    // SAFETY: a device of the list.
+    unsafe { (&raw const (*device).name).cast() }
+}
+
+/// `ibv_get_device_guid`, in network order.
+pub(crate) unsafe extern "C" fn get_device_guid(device: *mut abi::Device) -> u64 {
+    // SAFETY: a device of the list.
+    u64::from_ne_bytes(unsafe { DeviceObject::of(device) }.guid)
+}
+
+/// `ibv_get_device_index`: the place among the devices that this process knows.
+pub(crate) unsafe extern "C" fn get_device_index(device: *mut abi::Device) -> c_int {
+    number(|| {
+        let place = lock(&KNOWN).iter().position(|&known| known == device.addr()).ok_or(INVALID)?;
+        c_int::try_from(place).map_err(|_| INVALID)
+    })
+}
+
+impl DeviceObject {
+    fn new(spec: Spec, index: usize) -> Self {
+        let mut abi = abi::Device {
+            ops: [0; 2],
+            node_type: NODE_CA,
+            transport_type: 0,
+            name: [0; 64],
+            dev_name: [0; 64],
+            dev_path: [0; 256],
+            ibdev_path: [0; 256],
+        };
+        put(&mut abi.name, &spec.name);
+        put(&mut abi.dev_name, &format!("uverbs{index}"));
+        put(&mut abi.dev_path, &format!("/sys/class/infiniband_verbs/uverbs{index}"));
+        put(&mut abi.ibdev_path, &format!("/sys/class/infiniband/{}", spec.name));
+        let guid = guid(spec.addresses.first().copied().unwrap_or(IpAddr::from([0; 4])));
+        Self { abi, zero: [0; 16], spec, guid, open: Mutex::default() }
+    }
+
+    /// The device behind a pointer of the list.
+    ///
+    /// # Safety
+    /// `device` comes from [`get_device_list`].
+    pub(crate) unsafe fn of<'a>(device: *mut abi::Device) -> &'a Self {
+        // SAFETY: each device of the list is the start of a `DeviceObject` that lives for ever.
+        unsafe { &*device.cast::<Self>() }
+    }
+
+    pub(crate) fn guid(&self) -> [u8; 8] {
+        self.guid
+    }
+
+    /// Opens the device, or shares it with those of this process who have it open.
+    pub(crate) fn open(&self) -> Result<Arc<OpenDevice>, Refused> {
+        let mut open = lock(&self.open);
+        if let Some(device) = open.upgrade().filter(|device| device.host.check().is_ok()) {
+            return Ok(device);
+        }
+        let config = HostConfig { addresses: self.spec.addresses.clone(), ..HostConfig::default() };
+        match Host::open(&config) {
+            Ok(host) => {
+                let device = Arc::new(OpenDevice { host });
+                *open = Arc::downgrade(&device);
+                Ok(device)
+            }
+            Err(error) => {
+                let refused = Refused::from(error_of(&self.spec.name, error));
+                Err(refused)
+            }
+        }
+    }
+}
+
+/// Says on standard error why a device cannot be opened: verbs programs only print what the number stands for.
+fn error_of(name: &str, error: userdma_host::OpenError) -> userdma_host::OpenError {
+    eprintln!("userdma: device {name}: {error}");
+    if error.errno() == userdma_verbs::Errno::Eaddrinuse {
+        eprintln!(
+            "userdma: each process needs an address of its own: userdma run --device 127.0.0.2 -- PROGRAM, \
+             --device 127.0.0.3 for the next"
+        );
+    }
+    error
+}
+
+/// The device for `spec`: the one that was listed before, or a new one.
+fn known_device(known: &mut Vec<usize>, spec: Spec) -> *mut abi::Device {
+    for &address in known.iter() {
+        let device = std::ptr::with_exposed_provenance_mut::<DeviceObject>(address);
+        // SAFETY: devices live for ever.
+        if unsafe { (*device).spec == spec } {
+            return device.cast();
+        }
+    }
+    let device = Box::into_raw(Box::new(DeviceObject::new(spec, known.len())));
+    known.push(device.expose_provenance());
+    device.cast()
+}
+
+fn specs() -> Result<Vec<Spec>, Refused> {
+    let interfaces = userdma_host::devices().map_err(|e| Refused(e.raw_os_error().unwrap_or(libc::EIO)))?;
+    let of = |d: &userdma_host::DeviceInfo| Spec { name: d.name.clone(), addresses: d.addresses.clone() };
+    let Some(wanted) = env::var_os(DEVICES) else { return Ok(interfaces.iter().map(of).collect()) };
+    let wanted = wanted.to_str().unwrap_or("?");
+    parse(wanted, &|name| interfaces.iter().find(|d| d.name == name).map(|d| d.addresses.clone())).map_err(
+        |what| {
+            eprintln!("userdma: {DEVICES}: `{what}` is neither an IP address nor a device, as `roce_eth0`");
+            INVALID
+        },
+    )
+}
+
+/// Devices as `127.0.0.2;10.0.0.1,2001:db8::1`: devices end at semicolons, their addresses at commas. Names of interfaces'
+/// devices stand for all addresses of those. What is not understood is returned as the error.
+fn parse(text: &str, by_name: &dyn Fn(&str) -> Option<Vec<IpAddr>>) -> Result<Vec<Spec>, String> {
+    let mut names = HashSet::new();
+    let mut specs = Vec::new();
+    for device in text.split(';').map(str::trim).filter(|device| !device.is_empty()) {
+        let mut addresses = Vec::new();
+        for word in device.split(',').map(str::trim) {
+            match (word.parse(), by_name(word)) {
+                (Ok(address), _) => addresses.push(address),
+                (Err(_), Some(all)) => addresses.extend(all),
+                (Err(_), None) => return Err(word.to_owned()),
+            }
+        }
+        specs.push(Spec { name: unique_name(&mut names, &addresses), addresses });
+    }
+    Ok(specs)
+}
+
+/// `roce_` and the interface, with a number if another device is on the same.
+fn unique_name(taken: &mut HashSet<String>, addresses: &[IpAddr]) -> String {
+    let interface = addresses.first().and_then(|&ip| userdma_link::interface_of(ip, 0).ok().flatten());
+    let base = format!("roce_{}", interface.map_or_else(|| "unknown".to_owned(), |i| i.name));
+    let numbered = (1..).map(|n| format!("{base}_{n}"));
+    let mut names = std::iter::once(base.clone()).chain(numbered);
+    let name = names.find(|name| !taken.contains(name)).unwrap_or_default();
+    taken.insert(name.clone());
+    name
+}
+
+/// An identifier of 8 bytes that differs between addresses: locally administered, with the IPv4 address in it, or a hash of
+/// the IPv6 address.
+fn guid(address: IpAddr) -> [u8; 8] {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => {
+            let [a, b, c, d] = v4.octets();
+            [0x02, 0, a, 0xff, 0xfe, b, c, d]
+        }
+        IpAddr::V6(v6) => {
+            // Fowler, Noll and Vo's hash.
+            let fold = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+            let [_, b, c, d, e, f, g, h] = v6.octets().iter().fold(0xcbf2_9ce4_8422_2325, fold).to_be_bytes();
+            [0x06, b, c, d, e, f, g, h]
+        }
+    }
+}
+
+/// Copies a text into a C array; what does not fit is cut.
+pub(crate) fn put<const N: usize>(array: &mut [c_char; N], text: &str) {
+    for (place, byte) in array[..N - 1].iter_mut().zip(text.bytes()) {
+        *place = byte.cast_signed();
+    }
+}
+
+/// `ibv_read_sysfs_file`: the first bytes of a file, without the newline at its end; their number.
+pub(crate) unsafe extern "C" fn read_sysfs_file(
+    dir: *const c_char,
+    file: *const c_char,
+    buf: *mut c_char,
+    size: usize,
+) -> c_int {
+    // SAFETY: the caller gives two strings.
+    let (dir, file) = unsafe { (CStr::from_ptr(dir), CStr::from_ptr(file)) };
+    let path = format!("{}/{}", dir.to_string_lossy(), file.to_string_lossy());
+    let Ok(mut bytes) = std::fs::read(path) else {
+        set_errno(Refused(libc::ENOENT));
+        return -1;
+    };
+    bytes.truncate(size);
+    if bytes.last() == Some(&b'\n') {
+        bytes.pop();
+    }
+    // SAFETY: at most `size` bytes, which the caller has room for; and a terminator if there is room for one.
+    unsafe {
+        std::ptr::copy_nonoverlapping(bytes.as_ptr(), buf.cast(), bytes.len());
+        if bytes.len() < size {
+            buf.add(bytes.len()).write(0);
+        }
+    }
+    c_int::try_from(bytes.len()).unwrap_or(c_int::MAX)
+}
+
+/// `ibv_get_sysfs_path`.
+pub(crate) extern "C" fn get_sysfs_path() -> *const c_char {
+    c"/sys".as_ptr()
+}
+
+/// A panic while one of these locks is held leaves a table whole.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The variable that names devices.
+const DEVICES: &str = "USERDMA_DEVICES";
+/// `IBV_NODE_CA`.
+const NODE_CA: c_int = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn semicolons_part_devices_and_commas_their_addresses() {
+        let none = |_: &str| None;
+        let devices = parse("127.0.0.2; 127.0.0.3,::1;", &none).unwrap();
+        assert_eq!(devices.iter().map(|d| d.addresses.len()).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(devices.iter().map(|d| d.name.as_str()).collect::<Vec<_>>(), ["roce_lo", "roce_lo_1"]);
+        assert_eq!(parse("127.0.0.2;eth9", &none), Err("eth9".to_owned()));
+        let named = parse("roce_lo", &|name| (name == "roce_lo").then(|| vec![IpAddr::from([127, 0, 0, 1])]));
+        assert_eq!(named.unwrap()[0].addresses, [IpAddr::from([127, 0, 0, 1])]);
+    }
+
+    #[test]
+    fn addresses_have_identifiers_of_their_own() {
+        let of = |ip: &str| guid(ip.parse().unwrap());
+        assert_eq!(of("10.1.2.3"), [0x02, 0, 10, 0xff, 0xfe, 1, 2, 3]);
+        assert_eq!(of("10.1.2.3"), of("::ffff:10.1.2.3"));
+        assert_ne!(of("2001:db8::1"), of("2001:db8::2"));
+    }
+}

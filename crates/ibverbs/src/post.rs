@@ -1,0 +1,214 @@
+//! Posting lists of work requests, as `ibv_post_send` and `ibv_post_recv` do.
+
+use std::ffi::c_int;
+use std::mem::MaybeUninit;
+
+use userdma_verbs::{
+    AccessFlags, AtomicOp, BindMw, DeviceAttr, LKey, PostError, RKey, RecvWr, RemoteAddr, SendFlags, SendOp,
+    SendWr, Sge,
+};
+
+use crate::abi;
+use crate::answer::{INVALID, Refused, UNSUPPORTED, status};
+use crate::qp::QpObject;
+
+/// `ibv_post_send`. What comes before the first request that is refused has been posted.
+pub(crate) unsafe extern "C" fn post_send(
+    qp: *mut abi::Qp,
+    first: *mut abi::SendWr,
+    bad_wr: *mut *mut abi::SendWr,
+) -> c_int {
+    let mut wr = first;
+    let errno = status(|| {
+        // SAFETY: the caller gives a queue pair that exists.
+        let qp = unsafe { QpObject::of(qp) };
+        qp.host().check()?;
+        let mut result = Ok(());
+        while !wr.is_null() {
+            // SAFETY: the caller gives a list of requests whose lists and inline data are there.
+            result = unsafe { post_one(qp, &*wr) };
+            if result.is_err() {
+                break;
+            }
+            // SAFETY: as above.
+            wr = unsafe { (*wr).next };
+        }
+        if wr != first {
+            qp.host().doorbell_send(&qp.shared);
+        }
+        result
+    });
+    if errno != 0 {
+        // SAFETY: the caller's place for the request that failed.
+        unsafe { bad_wr.write(wr) };
+    }
+    errno
+}
+
+/// `ibv_post_recv`, as [`post_send`].
+pub(crate) unsafe extern "C" fn post_recv(
+    qp: *mut abi::Qp,
+    first: *mut abi::RecvWr,
+    bad_wr: *mut *mut abi::RecvWr,
+) -> c_int {
+    let mut wr = first;
+    let errno = status(|| {
+        // SAFETY: the caller gives a queue pair that exists.
+        let qp = unsafe { QpObject::of(qp) };
+        qp.host().check()?;
+        let mut result = Ok(());
+        while !wr.is_null() {
+            // SAFETY: the caller gives a list of requests whose lists are there.
+            let request = unsafe { &*wr };
+            let post = |sgl: &[Sge]| Ok(qp.shared.post_recv(&RecvWr { wr_id: request.wr_id, sgl })?);
+            // SAFETY: as above.
+            result = unsafe { with_sges(request.sg_list, request.num_sge, post) };
+            if result.is_err() {
+                break;
+            }
+            wr = request.next;
+        }
+        if wr != first {
+            qp.host().doorbell_recv(&qp.shared);
+        }
+        result
+    });
+    if errno != 0 {
+        // SAFETY: the caller's place for the request that failed.
+        unsafe { bad_wr.write(wr) };
+    }
+    errno
+}
+
+/// # Safety
+/// The request's list, its inline data and what it names exist.
+unsafe fn post_one(qp: &QpObject, wr: &abi::SendWr) -> Result<(), Refused> {
+    let flags = SendFlags::from_bits(wr.send_flags).ok_or(INVALID)?;
+    // SAFETY: the caller's promise.
+    let op = unsafe { operation(wr) }?;
+    let wr_id = wr.wr_id;
+    if flags.contains(SendFlags::INLINE) {
+        let post = |inline: &[u8]| Ok(qp.shared.post_send(&SendWr { wr_id, op, flags, sgl: &[], inline })?);
+        // SAFETY: the caller's promise.
+        unsafe { with_inline(wr.sg_list, wr.num_sge, qp.shared.cap().max_inline_data, post) }
+    } else {
+        let post = |sgl: &[Sge]| Ok(qp.shared.post_send(&SendWr { wr_id, op, flags, sgl, inline: &[] })?);
+        // SAFETY: the caller's promise.
+        unsafe { with_sges(wr.sg_list, wr.num_sge, post) }
+    }?;
+    if let SendOp::BindMw(bind) = op {
+        // SAFETY: `operation` has looked at the window; the bind gives it its new key.
+        unsafe { (*wr.bind_mw).rkey = bind.rkey.get() };
+    }
+    Ok(())
+}
+
+/// What a request asks for. The opcodes are those of `enum ibv_wr_opcode`.
+///
+/// # Safety
+/// The window and the region of a bind exist.
+unsafe fn operation(wr: &abi::SendWr) -> Result<SendOp, Refused> {
+    let [a, b, c, d, ..] = wr.rkey_or_compare.to_ne_bytes();
+    let rdma = RemoteAddr { addr: wr.remote_addr, rkey: RKey::new(u32::from_ne_bytes([a, b, c, d])) };
+    let atomic = RemoteAddr { addr: wr.remote_addr, rkey: RKey::new(wr.atomic_rkey) };
+    let imm = u32::from_be(wr.imm_data);
+    Ok(match wr.opcode {
+        0 => SendOp::Write(rdma),
+        1 => SendOp::WriteWithImm(rdma, imm),
+        2 => SendOp::Send,
+        3 => SendOp::SendWithImm(imm),
+        4 => SendOp::Read(rdma),
+        5 => SendOp::Atomic(atomic, AtomicOp::CompareSwap { compare: wr.rkey_or_compare, swap: wr.swap }),
+        6 => SendOp::Atomic(atomic, AtomicOp::FetchAdd { add: wr.rkey_or_compare }),
+        7 => SendOp::LocalInv(RKey::new(wr.imm_data)),
+        // SAFETY: the caller's promise.
+        8 => SendOp::BindMw(unsafe { bind(wr.bind_mw, wr.bind_rkey, &wr.bind_info) }?),
+        9 => SendOp::SendWithInv(RKey::new(wr.imm_data)),
+        _ => return Err(UNSUPPORTED),
+    })
+}
+
+/// # Safety
+/// The window and the region are null or exist.
+pub(crate) unsafe fn bind(mw: *mut abi::Mw, rkey: u32, info: &abi::BindMwInfo) -> Result<BindMw, Refused> {
+    if mw.is_null() || info.mr.is_null() {
+        return Err(INVALID);
+    }
+    // SAFETY: the caller's promise.
+    let (current, lkey) = unsafe { ((*mw).rkey, (*info.mr).lkey) };
+    Ok(BindMw {
+        mw: RKey::new(current),
+        rkey: RKey::new(rkey),
+        mr: LKey::new(lkey),
+        addr: info.addr,
+        length: info.length,
+        // Programs set the right of local work requests, which a window has nothing to do with, as adapters know.
+        access: AccessFlags::from_bits_retain(info.mw_access_flags).difference(AccessFlags::LOCAL_WRITE),
+    })
+}
+
+/// Lets `post` have a list as the device wants it.
+///
+/// # Safety
+/// There are `num` elements at `list`.
+unsafe fn with_sges(
+    list: *const abi::Sge,
+    num: c_int,
+    post: impl FnOnce(&[Sge]) -> Result<(), Refused>,
+) -> Result<(), Refused> {
+    let num = usize::try_from(num).map_err(|_| INVALID)?;
+    match num {
+        0 => post(&[]),
+        // SAFETY: the caller's promise.
+        1 => post(&[sge(unsafe { &*list })]),
+        2..=MAX_SGE => {
+            let mut sges = [Sge::default(); MAX_SGE];
+            for (place, to) in sges[..num].iter_mut().enumerate() {
+                // SAFETY: the caller's promise.
+                *to = sge(unsafe { &*list.add(place) });
+            }
+            post(&sges[..num])
+        }
+        _ => Err(PostError::TooManySge { num, max: DeviceAttr::LIMITS.max_sge }.into()),
+    }
+}
+
+/// Lets `post` have the bytes of a list.
+///
+/// # Safety
+/// There are `num` elements at `list`, and the memory that they name.
+unsafe fn with_inline(
+    list: *const abi::Sge,
+    num: c_int,
+    max: u32,
+    post: impl FnOnce(&[u8]) -> Result<(), Refused>,
+) -> Result<(), Refused> {
+    let num = usize::try_from(num).map_err(|_| INVALID)?;
+    let mut bytes = [const { MaybeUninit::<u8>::uninit() }; MAX_INLINE];
+    let mut len = 0_usize;
+    for place in 0..num {
+        // SAFETY: the caller's promise.
+        let element = unsafe { &*list.add(place) };
+        let more = element.length as usize;
+        let Some(to) = bytes.get_mut(len..len.saturating_add(more)) else {
+            return Err(PostError::InlineTooLong { len: len.saturating_add(more), max }.into());
+        };
+        let from =
+            std::ptr::with_exposed_provenance::<u8>(usize::try_from(element.addr).map_err(|_| INVALID)?);
+        // SAFETY: the caller's promise for the source; `to` has as many bytes.
+        unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr().cast(), more) };
+        len += more;
+    }
+    // SAFETY: the first `len` bytes were written above.
+    post(unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), len) })
+}
+
+/// An element of a list.
+pub(crate) fn sge(c: &abi::Sge) -> Sge {
+    Sge { addr: c.addr, length: c.length, lkey: LKey::new(c.lkey) }
+}
+
+/// Elements of a list that any queue takes.
+pub(crate) const MAX_SGE: usize = DeviceAttr::LIMITS.max_sge as usize;
+/// Bytes that any queue takes inline.
+pub(crate) const MAX_INLINE: usize = DeviceAttr::LIMITS.max_inline_data as usize;

@@ -1,0 +1,229 @@
+//! Queue pairs: reliable connections.
+
+use std::cell::UnsafeCell;
+use std::ffi::c_int;
+use std::sync::Arc;
+
+use userdma_host::Host;
+use userdma_objects::QpShared;
+use userdma_verbs::{CreateQpError, QpInitAttr, QpType};
+
+use crate::abi::{self, Context};
+use crate::acks::Acks;
+use crate::answer::{INVALID, Refused, UNSUPPORTED, pointer, status};
+use crate::context::ContextState;
+use crate::convert::{c_cap, c_qp_attr, cap, qp_attr};
+use crate::cq::CqObject;
+use crate::devices::lock;
+use crate::pd::PdObject;
+use crate::wr::{self, Builder};
+
+/// What a `struct ibv_qp` and a `struct ibv_qp_ex` lie in.
+#[repr(C)]
+pub(crate) struct QpObject {
+    pub(crate) abi: abi::QpEx,
+    state: Arc<ContextState>,
+    pub(crate) shared: Arc<QpShared>,
+    /// As it was made.
+    init: abi::QpInitAttr,
+    /// Whether the program asked for the extended posts.
+    is_extended: bool,
+    pub(crate) async_acks: Acks,
+    /// What has been said since `wr_start`; whoever holds the structure's mutex owns it.
+    pub(crate) builder: UnsafeCell<Builder>,
+}
+
+/// `ibv_create_qp`. What was made is written to `init.cap`.
+pub(crate) unsafe extern "C" fn create_qp(pd: *mut abi::Pd, init: *mut abi::QpInitAttr) -> *mut abi::Qp {
+    pointer(|| {
+        // SAFETY: the caller gives a domain that exists, and attributes whose queues exist.
+        unsafe {
+            let qp = create(pd, *init, None)?;
+            (*init).cap = (*qp).init.cap;
+            Ok(qp.cast())
+        }
+    })
+}
+
+/// `ibv_create_qp_ex`.
+pub(crate) unsafe extern "C" fn create_qp_ex(_: *mut Context, attr: *mut abi::QpInitAttrEx) -> *mut abi::Qp {
+    pointer(|| {
+        // SAFETY: the caller gives attributes.
+        let ex = unsafe { &mut *attr };
+        if ex.comp_mask & MASK_PD == 0 {
+            return Err(INVALID);
+        }
+        let has_flags = ex.comp_mask & MASK_CREATE_FLAGS != 0 && ex.create_flags != 0;
+        if ex.comp_mask & !(MASK_PD | MASK_CREATE_FLAGS | MASK_SEND_OPS) != 0 || has_flags {
+            return Err(UNSUPPORTED);
+        }
+        let send_ops = (ex.comp_mask & MASK_SEND_OPS != 0).then_some(ex.send_ops_flags);
+        if send_ops.is_some_and(|ops| ops & !wr::SEND_OPS != 0) {
+            return Err(UNSUPPORTED);
+        }
+        let init = abi::QpInitAttr {
+            qp_context: ex.qp_context,
+            send_cq: ex.send_cq,
+            recv_cq: ex.recv_cq,
+            srq: ex.srq,
+            cap: ex.cap,
+            qp_type: ex.qp_type,
+            sq_sig_all: ex.sq_sig_all,
+        };
+        // SAFETY: the attributes name a domain and queues that exist.
+        unsafe {
+            let qp = create(ex.pd, init, send_ops)?;
+            ex.cap = (*qp).init.cap;
+            Ok(qp.cast())
+        }
+    })
+}
+
+/// `ibv_qp_to_qp_ex`.
+pub(crate) unsafe extern "C" fn qp_to_qp_ex(qp: *mut abi::Qp) -> *mut abi::QpEx {
+    // SAFETY: the caller gives a queue pair that exists.
+    if unsafe { QpObject::of(qp) }.is_extended { qp.cast() } else { std::ptr::null_mut() }
+}
+
+/// # Safety
+/// The domain and the completion queues exist.
+unsafe fn create(
+    pd: *mut abi::Pd,
+    mut init: abi::QpInitAttr,
+    send_ops: Option<u64>,
+) -> Result<*mut QpObject, Refused> {
+    check_service(&init)?;
+    if init.send_cq.is_null() || init.recv_cq.is_null() {
+        return Err(CreateQpError::NoObject("completion queue").into());
+    }
+    // SAFETY: the caller's promise.
+    let (domain, send, recv) =
+        unsafe { (PdObject::of(pd), CqObject::of(init.send_cq), CqObject::of(init.recv_cq)) };
+    let state = Arc::clone(&domain.state);
+    if !state.host().is_same(send.host()) || !state.host().is_same(recv.host()) {
+        return Err(INVALID);
+    }
+    let wanted = QpInitAttr { qp_type: QpType::Rc, cap: cap(&init.cap), sq_sig_all: init.sq_sig_all != 0 };
+    let shared = state.host().create_qp(domain.id, wanted, send.cq.number(), recv.cq.number())??;
+    init.cap = c_cap(&shared.cap());
+    let qpn = shared.qpn().get();
+    let object = QpObject {
+        abi: wr::face(plain(domain.context(), pd, &init, qpn)),
+        state: Arc::clone(&state),
+        shared,
+        init,
+        is_extended: send_ops.is_some(),
+        async_acks: Acks::default(),
+        builder: UnsafeCell::default(),
+    };
+    let object = Box::into_raw(Box::new(object));
+    lock(&state.qps).insert(qpn, object.expose_provenance());
+    Ok(object)
+}
+
+fn plain(context: *mut Context, pd: *mut abi::Pd, init: &abi::QpInitAttr, qpn: u32) -> abi::Qp {
+    abi::Qp {
+        context,
+        qp_context: init.qp_context,
+        pd,
+        send_cq: init.send_cq,
+        recv_cq: init.recv_cq,
+        srq: std::ptr::null_mut(),
+        handle: qpn,
+        qp_num: qpn,
+        state: 0,
+        qp_type: init.qp_type,
+        mutex: [0; 5],
+        cond: [0; 6],
+        events_completed: 0,
+    }
+}
+
+/// Reliable connections without a shared receive queue are what there is.
+fn check_service(init: &abi::QpInitAttr) -> Result<(), Refused> {
+    const UC: c_int = QpType::Uc as c_int;
+    if init.qp_type == QpType::Rc as c_int {
+        if init.srq.is_null() { Ok(()) } else { Err(UNSUPPORTED) }
+    } else if (UC..=PACKET_XRC_DRIVER).contains(&init.qp_type) {
+        Err(UNSUPPORTED)
+    } else {
+        Err(INVALID)
+    }
+}
+
+/// `ibv_modify_qp`.
+pub(crate) unsafe extern "C" fn modify_qp(qp: *mut abi::Qp, attr: *mut abi::QpAttr, mask: c_int) -> c_int {
+    status(|| {
+        // SAFETY: the caller gives a queue pair that exists, and attributes.
+        let (object, (attr, mask)) = unsafe { (QpObject::of(qp), qp_attr(&*attr, mask)?) };
+        let qpn = object.shared.qpn();
+        object.host().control(move |shard, now| shard.modify_qp(now, qpn, &attr, mask))??;
+        // SAFETY: programs read the state; calls that change it exclude each other, by the rules of the verbs.
+        unsafe { (*qp).state = object.shared.state() as c_int };
+        Ok(())
+    })
+}
+
+/// `ibv_query_qp`.
+pub(crate) unsafe extern "C" fn query_qp(
+    qp: *mut abi::Qp,
+    attr: *mut abi::QpAttr,
+    _mask: c_int,
+    init: *mut abi::QpInitAttr,
+) -> c_int {
+    status(|| {
+        // SAFETY: the caller gives a queue pair that exists.
+        let object = unsafe { QpObject::of(qp) };
+        let qpn = object.shared.qpn();
+        let found = object.host().control(move |shard, _| shard.query_qp(qpn))??;
+        // SAFETY: the caller has room for both; for the state as in `modify_qp`.
+        unsafe {
+            attr.write(c_qp_attr(&found));
+            init.write(object.init);
+            (*qp).state = found.qp_state as c_int;
+        }
+        Ok(())
+    })
+}
+
+/// `ibv_destroy_qp`. Waits until all events that were read are acknowledged.
+pub(crate) unsafe extern "C" fn destroy_qp(qp: *mut abi::Qp) -> c_int {
+    status(|| {
+        // SAFETY: the caller gives a queue pair that exists.
+        let object = unsafe { QpObject::of(qp) };
+        let (state, qpn) = (Arc::clone(&object.state), object.shared.qpn());
+        let mut table = lock(&state.qps);
+        state.host().destroy_qp(qpn)??;
+        table.remove(&qpn.get());
+        drop(table);
+        object.async_acks.wait();
+        // SAFETY: nobody finds it any more, and the caller gives it up.
+        drop(unsafe { Box::from_raw(qp.cast::<QpObject>()) });
+        Ok(())
+    })
+}
+
+/// `ibv_query_qp_data_in_order`: data arrives in the order of its packets, but a packet's bytes in any.
+pub(crate) unsafe extern "C" fn query_qp_data_in_order(_: *mut abi::Qp, _: c_int, _: u32) -> c_int {
+    0
+}
+
+impl QpObject {
+    /// # Safety
+    /// `qp` was made here and is not destroyed as long as the result is used.
+    pub(crate) unsafe fn of<'a>(qp: *mut abi::Qp) -> &'a Self {
+        // SAFETY: the caller's promise.
+        unsafe { &*qp.cast() }
+    }
+
+    #[inline]
+    pub(crate) fn host(&self) -> &Host {
+        self.state.host()
+    }
+}
+
+const MASK_PD: u32 = 1;
+const MASK_CREATE_FLAGS: u32 = 1 << 2;
+const MASK_SEND_OPS: u32 = 1 << 6;
+/// `IBV_QPT_DRIVER`, the last of the services.
+const PACKET_XRC_DRIVER: c_int = 0xff;
