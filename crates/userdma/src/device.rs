@@ -60,7 +60,7 @@ impl Device {
     /// commas (`"10.0.0.1,2001:db8::1"`).
     ///
     /// # Errors
-    /// [`Error::Open`] names the address if it is not this machine's, or taken by another process.
+    /// [`Error::Open`] names the address if it is not this machine's, or taken: by another process or by this one.
     ///
     /// ```
     /// let device = userdma::Device::open("127.0.21.2")?;

@@ -64,7 +64,7 @@ fn an_address_that_is_taken_is_named() {
     refused(
         Device::open("127.0.150.3"),
         Errno::Eaddrinuse,
-        "cannot open the device: 127.0.150.3 UDP port 4791 is taken by another process (EADDRINUSE): stop that process, use another local address, or choose a private port",
+        "cannot open the device: 127.0.150.3 UDP port 4791 is taken, by another process or by this one (EADDRINUSE): close it there, use another local address, or choose a private port (`DeviceBuilder::private_port`)",
     );
 }
 
