@@ -1,7 +1,7 @@
 //! Devices.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -277,6 +277,9 @@ impl DeviceBuilder {
 fn resolve(name: &str) -> Result<Vec<IpAddr>, Error> {
     if let Ok(address) = name.parse() {
         return Ok(vec![address]);
+    }
+    if name.parse::<SocketAddr>().is_ok() {
+        return Err(Error::Port(name.to_owned()));
     }
     let device = devices()?.into_iter().find(|device| device.name == name);
     device.map(|device| device.addresses).ok_or_else(|| Error::Name(name.to_owned()))
