@@ -1,5 +1,6 @@
 //! Devices.
 
+use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -26,7 +27,7 @@ pub fn devices() -> io::Result<Vec<DeviceInfo>> {
 }
 
 /// An open device. Clones are the same device; it closes when the last clone and everything made from it are gone.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Device {
     pub(crate) host: Host,
 }
@@ -53,6 +54,14 @@ pub struct DeviceBuilder {
     seed: Option<u64>,
     max_window: Option<u32>,
     recv_buffer: Option<usize>,
+}
+
+/// Its name and addresses.
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let addresses: Vec<_> = self.gids().map(Gid::ip).collect();
+        write!(f, "Device({} {addresses:?})", self.name())
+    }
 }
 
 impl Device {
@@ -287,6 +296,8 @@ fn resolve(name: &str) -> Result<Vec<IpAddr>, Error> {
 
 #[cfg(test)]
 mod tests {
+    use userdma_verbs::AccessFlags;
+
     use super::*;
 
     #[test]
@@ -295,6 +306,15 @@ mod tests {
         assert!(resolve("roce_lo").unwrap().contains(&IpAddr::from([127, 0, 0, 1])));
         let error = resolve("eth99").unwrap_err().to_string();
         assert_eq!(error, "`eth99` is neither a device, as `roce_eth0`, nor an IP address");
+    }
+
+    #[test]
+    fn what_is_printed_of_devices_and_slices_is_short() {
+        let device = Device::builder().address([127, 0, 21, 60]).address([127, 0, 21, 61]).open().unwrap();
+        assert_eq!(format!("{device:?}"), "Device(roce_lo [127.0.21.60, 127.0.21.61])");
+        let mr = device.alloc_pd().unwrap().alloc(64, AccessFlags::empty()).unwrap();
+        let text = format!("MrSlice(8..16 of {:?})", mr.lkey());
+        assert_eq!(format!("{:?}", mr.slice(8..16)), text);
     }
 
     #[test]
