@@ -235,7 +235,7 @@ fn listen(on: &str) -> Result<TcpListener> {
 }
 
 const USAGE: &str = "usage: remote_struct [--on ADDRESS [--to ADDRESS]]
-  --on  the address of this side: the owner, or the writer if there is
+  --on  the address of this side: the owner, or the writer if there is --to
   --to  the address of the owner
 Without addresses both sides run here.";
 /// How long an answer may take. A peer that is gone is noticed before.
