@@ -136,8 +136,8 @@ pub struct BenchArgs {
     /// Milliseconds that one measurement takes [default: 300]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
     pub slice: Option<u64>,
-    /// Two rounds of 20 ms: to see that everything works
-    #[arg(long)]
+    /// Two rounds of 20 ms: to see that everything works; nothing is judged
+    #[arg(long, conflicts_with = "check")]
     pub quick: bool,
     /// Only comparisons of this goal, as `U3`, or whose name contains this, as `8 bytes`; `curves`; `objects`
     #[arg(long, value_name = "TEXT")]
