@@ -139,7 +139,8 @@ impl RemoteMr {
     /// memory sends it in an [`exchange`](crate::exchange).
     pub const NONE: Self = Self { addr: 0, rkey: RKey::new(0), len: 0 };
 
-    /// The part of it from `offset` on, `len` bytes long. Nothing is checked: the peer does that.
+    /// The part of it from `offset` on, `len` bytes long. Nothing is checked: the peer does that. Where an operation begins is
+    /// taken from it; how many bytes move, the local list says.
     #[must_use]
     pub fn slice(&self, offset: u64, len: u64) -> Self {
         Self { addr: self.addr.wrapping_add(offset), rkey: self.rkey, len }
