@@ -160,8 +160,8 @@ pub struct BenchArgs {
     /// Milliseconds that one measurement takes [default: 300]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
     pub slice: Option<u64>,
-    /// Two rounds of 20 ms: to see that everything works
-    #[arg(long)]
+    /// Two rounds of 20 ms: to see that everything works; nothing is judged
+    #[arg(long, conflicts_with = "check")]
     pub quick: bool,
     /// Only comparisons of this goal, as `U3`, or whose name contains this, as `8 bytes`; `curves`; `objects`
     #[arg(long, value_name = "TEXT")]
@@ -226,10 +226,14 @@ fn seconds(text: &str) -> Result<f64, String> {
 }
 
 fn two_addresses(text: &str) -> Result<[IpAddr; 2], String> {
-    let address = |text: &str| text.trim().parse().map_err(|_| format!("`{text}` is no IP address"));
+    let address =
+        |text: &str| text.trim().parse::<IpAddr>().map_err(|_| format!("`{text}` is no IP address"));
     let (a, b) = text.split_once(',').ok_or("two addresses are needed, as 127.0.0.2,127.0.0.3")?;
     match (address(a)?, address(b)?) {
         (a, b) if a == b => Err("the two hosts need two addresses".to_owned()),
+        (a, b) if a.is_ipv4() != b.is_ipv4() => {
+            Err(format!("{a} and {b} do not reach each other: both must be IPv4, or both IPv6"))
+        }
         (a, b) => Ok([a, b]),
     }
 }
@@ -271,6 +275,9 @@ mod tests {
         let [a, b] = [1, 2].map(|low| IpAddr::from([127, 0, 0, low]));
         assert_eq!(two_addresses("127.0.0.1,127.0.0.2"), Ok([a, b]));
         assert_eq!(two_addresses("127.0.0.1, 127.0.0.2"), Ok([a, b]));
+        assert_eq!(two_addresses("::1,fd00::2").map(|[a, _]| a), Ok("::1".parse().unwrap()));
+        let families = two_addresses("127.0.0.2,::1").unwrap_err();
+        assert_eq!(families, "127.0.0.2 and ::1 do not reach each other: both must be IPv4, or both IPv6");
         for wrong in
             ["", ",", "127.0.0.1", "127.0.0.1,127.0.0.1", "127.0.0.1,x", "127.0.0.1,127.0.0.2,127.0.0.3"]
         {

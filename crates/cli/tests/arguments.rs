@@ -44,7 +44,9 @@ fn wrong_arguments_are_status_2_and_are_named() {
         (&["demo", "--seconds", "soon"], "not a number"),
         (&["demo", "--addresses", "127.0.0.2"], "addresses"),
         (&["demo", "--addresses", "127.0.0.2,host"], "host"),
+        (&["demo", "--addresses", "127.0.0.2,::1"], "both must be IPv4, or both IPv6"),
         (&["bench", "--rounds", "0"], "rounds"),
+        (&["bench", "--quick", "--check"], "cannot be used with"),
     ] {
         let ran = userdma(args);
         assert_eq!(ran.status, 2, "{args:?}: {ran:?}");

@@ -93,6 +93,15 @@ fn a_queue_pair_is_followed_in_both_directions() {
 }
 
 #[test]
+fn a_queue_pair_that_is_not_there_is_said_to_be_missing() {
+    let file = golden("rxe").join("srq_pingpong.pcap");
+    let ran = capture(&["--qpn", "0xabc", file.to_str().unwrap()]);
+    let packets = capture(&[file.to_str().unwrap()]).stdout.lines().count();
+    let text = format!("no packet of queue pair 0x000abc among {packets}; --stats lists the connections\n");
+    assert_eq!((ran.status, ran.stdout), (0, text));
+}
+
+#[test]
 fn the_same_file_comes_through_standard_input() {
     let file = golden("rxe").join("rc_ops.pcap");
     let bytes = fs::read(&file).unwrap();

@@ -292,8 +292,8 @@ fn a_taken_port_is_named_with_its_address_and_a_way_out() {
     );
     assert_eq!(error.errno(), libc::EADDRINUSE);
     let wanted = format!(
-        "127.0.0.7 UDP port {} is taken by another process (EADDRINUSE): stop that process, use another \
-         local address, or choose a private port",
+        "127.0.0.7 UDP port {} is taken, by another process or by this one (EADDRINUSE): close it there, use \
+         another local address, or choose a private port (`DeviceBuilder::private_port`)",
         first.port()
     );
     assert_eq!(error.to_string(), wanted);

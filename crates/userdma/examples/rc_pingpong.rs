@@ -102,7 +102,7 @@ impl Side {
         let qp = qp.connect(&peer)?;
         // Neither sends before the other is there.
         exchange(tcp, &qp.endpoint())?;
-        println!("{}: connected to {} on {}", device.name(), peer.qpn, peer.gid);
+        println!("{}: connected to {} on {}", device.name(), peer.qpn, peer.gid.ip());
         Ok(Self { qp, cq, mr, events: args.events })
     }
 
@@ -176,7 +176,7 @@ impl Side {
 fn report(args: &Args, time: Duration) -> String {
     let half_us = time.as_secs_f64() * 1e6 / f64::from(args.iters) / 2.0;
     let mb_s = args.size as f64 / half_us;
-    format!("{} rounds of {} bytes: {half_us:.2} us one way, {mb_s:.1} MB/s", args.iters, args.size)
+    format!("{} rounds of {} bytes: {half_us:.2} µs one way, {mb_s:.1} MB/s", args.iters, args.size)
 }
 
 /// The arguments, and whether there is neither `--on` nor `--to`.
@@ -191,7 +191,7 @@ fn parse() -> Result<(Args, bool)> {
             "--size" => args.size = value()?.parse()?,
             "--iters" => args.iters = value()?.parse()?,
             "--events" => args.events = true,
-            "--help" => {
+            "-h" | "--help" => {
                 println!("{USAGE}");
                 std::process::exit(0);
             }
@@ -211,9 +211,11 @@ fn parse() -> Result<(Args, bool)> {
     Ok((args, alone))
 }
 
-const USAGE: &str = "rc_pingpong [--on ADDRESS [--to ADDRESS]] [--size BYTES] [--iters N] [--events]
-  --on      the address of this side; it waits for the other, or connects if there is
+const USAGE: &str = "usage: rc_pingpong [--on ADDRESS [--to ADDRESS]] [--size BYTES] [--iters N] [--events]
+  --on      the address of this side: it waits for the other, or connects if there is --to
   --to      the address of the other side
+  --size    bytes of a message: 64 if nothing is said
+  --iters   how often it goes to and fro: 10000 if nothing is said
   --events  sleep instead of polling: better where others need the processors
 Without addresses both sides run here.";
 /// Receives that are posted at any time.

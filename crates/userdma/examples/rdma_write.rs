@@ -42,7 +42,7 @@ fn write_and_read() -> Result {
         }
         ["--on", on] => target(on, &listen(on)?),
         ["--on", on, "--to", to] => initiator(on, to),
-        ["--help"] => {
+        ["-h" | "--help"] => {
             println!("{USAGE}");
             Ok(())
         }
@@ -68,7 +68,7 @@ fn target(on: &str, listener: &TcpListener) -> Result {
     let _qp = qp.connect(&peer)?;
     exchange(&mut tcp, &mr.remote())?;
 
-    println!("target: {LEN} bytes are open to {}; this thread sleeps now", peer.gid);
+    println!("target: {LEN} bytes are open to {}; this thread sleeps now", peer.gid.ip());
     std::thread::sleep(NAP);
     // Tells that it is awake, and is told that the other is done.
     exchange(&mut tcp, &mr.remote())?;
@@ -114,7 +114,7 @@ fn pattern() -> Vec<u8> {
 }
 
 const USAGE: &str = "usage: rdma_write [--on ADDRESS [--to ADDRESS]]
-  --on  the address of this side: the target, or the initiator if there is
+  --on  the address of this side: the target, or the initiator if there is --to
   --to  the address of the target
 Without addresses both sides run here.";
 /// Bytes of the target's memory.

@@ -79,7 +79,7 @@ fn owner(on: &str, listener: &TcpListener) -> Result {
         mr.read(0, &mut bytes)?;
         println!("owner:  the memory holds {:?}; queue pair in {:?}", Reading::decode(bytes), qp.state());
         while let Some(event) = device.poll_event()? {
-            println!("owner:  event {event:?}");
+            println!("owner:  event: {event}");
         }
         if is_done {
             return Ok(());
@@ -93,11 +93,12 @@ fn writer(on: &str, to: &str) -> Result {
     let pd = device.alloc_pd()?;
     let reading = Reading { sensor: 17, celsius: 21.5, flags: 1 };
 
+    println!("writer: a mistake on purpose: a WRITE that ends 4 bytes past the owner's memory");
     let mut wrong = Connection::open(&device, &pd, to)?;
     wrong.remote = wrong.remote.at(4);
     match wrong.write(&reading) {
         Err(Failure::Failed(error)) if error.status == WcStatus::RemAccessErr => {
-            println!("writer: 4 bytes too far: {error}");
+            println!("writer: refused, as it must be: {error}");
         }
         Err(failure) => return Err(failure.into()),
         Ok(()) => return Err("a WRITE past the end was not refused".into()),
@@ -234,7 +235,7 @@ fn listen(on: &str) -> Result<TcpListener> {
 }
 
 const USAGE: &str = "usage: remote_struct [--on ADDRESS [--to ADDRESS]]
-  --on  the address of this side: the owner, or the writer if there is
+  --on  the address of this side: the owner, or the writer if there is --to
   --to  the address of the owner
 Without addresses both sides run here.";
 /// How long an answer may take. A peer that is gone is noticed before.

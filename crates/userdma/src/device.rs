@@ -1,7 +1,8 @@
 //! Devices.
 
+use std::fmt;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ pub fn devices() -> io::Result<Vec<DeviceInfo>> {
 }
 
 /// An open device. Clones are the same device; it closes when the last clone and everything made from it are gone.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Device {
     pub(crate) host: Host,
 }
@@ -55,12 +56,20 @@ pub struct DeviceBuilder {
     recv_buffer: Option<usize>,
 }
 
+/// Its name and addresses.
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let addresses: Vec<_> = self.gids().map(Gid::ip).collect();
+        write!(f, "Device({} {addresses:?})", self.name())
+    }
+}
+
 impl Device {
     /// Opens a device by name (`"roce_eth0"`), by address (`"127.0.0.2"`) or by several addresses, separated by
     /// commas (`"10.0.0.1,2001:db8::1"`).
     ///
     /// # Errors
-    /// [`Error::Open`] names the address if it is not this machine's, or taken by another process.
+    /// [`Error::Open`] names the address if it is not this machine's, or taken: by another process or by this one.
     ///
     /// ```
     /// let device = userdma::Device::open("127.0.21.2")?;
@@ -278,12 +287,17 @@ fn resolve(name: &str) -> Result<Vec<IpAddr>, Error> {
     if let Ok(address) = name.parse() {
         return Ok(vec![address]);
     }
+    if name.parse::<SocketAddr>().is_ok() {
+        return Err(Error::Port(name.to_owned()));
+    }
     let device = devices()?.into_iter().find(|device| device.name == name);
     device.map(|device| device.addresses).ok_or_else(|| Error::Name(name.to_owned()))
 }
 
 #[cfg(test)]
 mod tests {
+    use userdma_verbs::AccessFlags;
+
     use super::*;
 
     #[test]
@@ -292,6 +306,15 @@ mod tests {
         assert!(resolve("roce_lo").unwrap().contains(&IpAddr::from([127, 0, 0, 1])));
         let error = resolve("eth99").unwrap_err().to_string();
         assert_eq!(error, "`eth99` is neither a device, as `roce_eth0`, nor an IP address");
+    }
+
+    #[test]
+    fn what_is_printed_of_devices_and_slices_is_short() {
+        let device = Device::builder().address([127, 0, 21, 60]).address([127, 0, 21, 61]).open().unwrap();
+        assert_eq!(format!("{device:?}"), "Device(roce_lo [127.0.21.60, 127.0.21.61])");
+        let mr = device.alloc_pd().unwrap().alloc(64, AccessFlags::empty()).unwrap();
+        let text = format!("MrSlice(8..16 of {:?})", mr.lkey());
+        assert_eq!(format!("{:?}", mr.slice(8..16)), text);
     }
 
     #[test]

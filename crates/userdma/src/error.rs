@@ -23,6 +23,11 @@ pub enum Error {
     /// The name is neither a device's nor an address.
     #[error("`{0}` is neither a device, as `roce_eth0`, nor an IP address")]
     Name(String),
+    /// The name is an address with a port.
+    #[error(
+        "`{0}` has a port: a device is opened by an address alone, `userdma devices` lists what there is"
+    )]
+    Port(String),
     /// A fault description was not understood.
     #[error("faults: {0}")]
     Faults(String),
@@ -134,7 +139,8 @@ impl Error {
             Self::NoPd | Self::Alloc { .. } | Self::CqOverflow { .. } | Self::CqReserved { .. } => {
                 Errno::Enomem
             }
-            Self::Faults(_)
+            Self::Port(_)
+            | Self::Faults(_)
             | Self::Host(_)
             | Self::Memory(userdma_mem::MemError::OutOfBounds { .. })
             | Self::SharedChannel

@@ -34,6 +34,12 @@ fn addresses_that_cannot_be_had_are_named() {
     let open = |name: &str, errno, text: &str| refused(Device::open(name), errno, text);
     open("eth99", Errno::Enoent, "`eth99` is neither a device, as `roce_eth0`, nor an IP address");
     open(
+        "127.0.150.4:4791",
+        Errno::Einval,
+        "`127.0.150.4:4791` has a port: a device is opened by an address alone, `userdma devices` lists what there is",
+    );
+    assert!(matches!(Device::open("[::1]:4791"), Err(Error::Port(_))));
+    open(
         "192.0.2.7",
         Errno::Eaddrnotavail,
         "cannot open the device: 192.0.2.7 is not an address of this machine (EADDRNOTAVAIL): use one that `ip address` lists",
@@ -64,7 +70,7 @@ fn an_address_that_is_taken_is_named() {
     refused(
         Device::open("127.0.150.3"),
         Errno::Eaddrinuse,
-        "cannot open the device: 127.0.150.3 UDP port 4791 is taken by another process (EADDRINUSE): stop that process, use another local address, or choose a private port",
+        "cannot open the device: 127.0.150.3 UDP port 4791 is taken, by another process or by this one (EADDRINUSE): close it there, use another local address, or choose a private port (`DeviceBuilder::private_port`)",
     );
 }
 

@@ -1,5 +1,7 @@
 //! Asynchronous events: what a device reports outside completions.
 
+use std::fmt;
+
 use crate::Qpn;
 
 /// An unaffiliated or affiliated asynchronous event, a subset of `enum ibv_event_type`.
@@ -46,4 +48,51 @@ pub enum AsyncEvent {
     GidChange,
     /// The device cannot go on.
     DeviceFatal,
+}
+
+impl fmt::Display for AsyncEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CqError { cq } => write!(f, "completion queue {cq} has overflowed"),
+            Self::QpFatal { qpn } => write!(f, "queue pair {qpn} failed, through no fault of its peer's"),
+            Self::QpRequestError { qpn } => {
+                write!(
+                    f,
+                    "queue pair {qpn} refused an invalid request of its peer's, and is in the error state"
+                )
+            }
+            Self::QpAccessError { qpn } => {
+                write!(f, "queue pair {qpn} refused its peer access to memory, and is in the error state")
+            }
+            Self::CommunicationEstablished { qpn } => {
+                write!(f, "queue pair {qpn} was reached by its peer before it could send")
+            }
+            Self::SqDrained { qpn } => write!(f, "the send queue of queue pair {qpn} has drained"),
+            Self::PortActive => f.write_str("the port is active"),
+            Self::PortError => f.write_str("the port is down"),
+            Self::GidChange => f.write_str("the GID table has changed"),
+            Self::DeviceFatal => f.write_str("the device cannot go on"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_names_what_it_is_about() {
+        let qpn = Qpn::new(0x11);
+        for (event, text) in [
+            (AsyncEvent::CqError { cq: 7 }, "completion queue 7 has overflowed"),
+            (
+                AsyncEvent::QpAccessError { qpn },
+                "queue pair 0x000011 refused its peer access to memory, and is in the error state",
+            ),
+            (AsyncEvent::SqDrained { qpn }, "the send queue of queue pair 0x000011 has drained"),
+            (AsyncEvent::DeviceFatal, "the device cannot go on"),
+        ] {
+            assert_eq!(event.to_string(), text);
+        }
+    }
 }

@@ -134,6 +134,11 @@ impl Comparison {
         }
     }
 
+    /// The same figures, of which nothing is demanded.
+    pub(crate) fn without_bounds(self) -> Self {
+        Self { must: None, stretch: None, ..self }
+    }
+
     /// Whether the ratio is what it must be; `None` if nothing is demanded or known.
     pub(crate) fn is_met(&self) -> Option<bool> {
         Some(self.must?.holds(self.ratio?.median))

@@ -79,6 +79,7 @@ enum PrintError {
 struct Printer<'a> {
     args: &'a CaptureArgs,
     number: u64,
+    printed: u64,
     start_ns: Option<u64>,
     address_width: usize,
     flows: Flows,
@@ -90,6 +91,7 @@ impl<'a> Printer<'a> {
         Self {
             args,
             number: 0,
+            printed: 0,
             start_ns: None,
             address_width: 0,
             flows: Flows::default(),
@@ -148,6 +150,7 @@ impl<'a> Printer<'a> {
         if self.args.stats || !self.is_wanted(decoded) {
             return Ok(());
         }
+        self.printed += 1;
         let line = Line {
             number: self.number,
             after_ns: frame.at_ns.map(|at| at.saturating_sub(self.start_ns.unwrap_or(at))),
@@ -172,7 +175,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// What was not printed, if nothing was.
+    /// Why nothing was printed, if nothing was, and what is not understood.
     fn write_leftovers(&self, out: &mut impl Write) -> io::Result<()> {
         for (link, count) in &self.summary.unknown_links {
             writeln!(out, "{count} frames of link type {link}, which is not understood")?;
@@ -180,6 +183,9 @@ impl<'a> Printer<'a> {
         if self.summary.packets == 0 && self.summary.malformed.is_empty() {
             let port = self.args.port;
             writeln!(out, "no RoCE v2 packet (UDP port {port}) among {} frames", self.number)?;
+        } else if let (Some(qpn), 0) = (self.args.qpn, self.printed) {
+            let (qpn, packets) = (Qpn::new(qpn), self.summary.packets);
+            writeln!(out, "no packet of queue pair {qpn} among {packets}; --stats lists the connections")?;
         }
         Ok(())
     }

@@ -108,7 +108,7 @@ impl Demo {
         }
         if args.seconds > 0.0 {
             watchdog.step("measurement", timeout(args));
-            screen.begin("measurement", "The same machine, measured", &[]);
+            screen.begin("measurement", "12 The same machine, measured", &[]);
             self.measure(args, watchdog, screen)
                 .map_err(|failure| Failure::new(format!("step \"measurement\": {failure}")))?;
             screen.end()?;

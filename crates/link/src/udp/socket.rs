@@ -16,8 +16,8 @@ use super::{TX_SOCKETS, UdpConfig};
 pub enum OpenError {
     /// Somebody has the port.
     #[error(
-        "{ip} UDP port {port} is taken by another process (EADDRINUSE): stop that process, \
-         use another local address, or choose a private port"
+        "{ip} UDP port {port} is taken, by another process or by this one (EADDRINUSE): close it there, \
+         use another local address, or choose a private port (`DeviceBuilder::private_port`)"
     )]
     AddrInUse {
         /// The address.

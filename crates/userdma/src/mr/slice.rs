@@ -1,5 +1,6 @@
 //! Parts of memory regions: ours, and those of peers.
 
+use std::fmt;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use super::Inner;
 use crate::{Error, Pd};
 
 /// A range of an [`Mr`](crate::Mr), which stays registered as long as the slice exists.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct MrSlice {
     mr: Arc<Inner>,
     range: SliceRange,
@@ -34,6 +35,14 @@ pub struct SliceRange {
     pub start: usize,
     /// One past the last.
     pub end: usize,
+}
+
+/// Where the slice lies; not what lies there.
+impl fmt::Debug for MrSlice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let SliceRange { start, end } = self.range;
+        write!(f, "MrSlice({start}..{end} of {:?})", self.mr.keys.lkey)
+    }
 }
 
 impl MrSlice {
@@ -130,7 +139,8 @@ impl RemoteMr {
     /// memory sends it in an [`exchange`](crate::exchange).
     pub const NONE: Self = Self { addr: 0, rkey: RKey::new(0), len: 0 };
 
-    /// The part of it from `offset` on, `len` bytes long. Nothing is checked: the peer does that.
+    /// The part of it from `offset` on, `len` bytes long. Nothing is checked: the peer does that. Where an operation begins is
+    /// taken from it; how many bytes move, the local list says.
     #[must_use]
     pub fn slice(&self, offset: u64, len: u64) -> Self {
         Self { addr: self.addr.wrapping_add(offset), rkey: self.rkey, len }

@@ -10,7 +10,7 @@ pub(super) fn compare_swap(demo: &mut Demo, screen: &mut Screen) -> Result<(), F
     demo.b.order(&Request::Store(WORD, FREE))?;
     screen.line(&format!("B's word is {FREE:#x} (free); A wants it to be {MINE:#x}, if it is still free"));
     for (wr_id, was) in [(7, FREE), (8, MINE)] {
-        screen.line(&format!("A  post_send  wr_id {wr_id}   COMPARE_SWAP: if {FREE:#x} then {MINE:#x}"));
+        screen.line(&format!("A  post_send  wr_id {wr_id:<3} COMPARE_SWAP: if {FREE:#x} then {MINE:#x}"));
         let original = demo.atomic(screen, |demo, result| {
             let remote = demo.remote().slice(WORD as u64, 8);
             Ok(demo.a.qp()?.post_compare_swap(wr_id, result, remote, FREE, MINE, SendFlags::SIGNALED)?)
@@ -26,7 +26,7 @@ pub(super) fn fetch_add(demo: &mut Demo, screen: &mut Screen) -> Result<(), Fail
     demo.b.order(&Request::Store(WORD, 1000))?;
     screen.line("B's word is 1000");
     for (wr_id, was) in [(9, 1000), (10, 1005)] {
-        screen.line(&format!("A  post_send  wr_id {wr_id}   FETCH_ADD of 5"));
+        screen.line(&format!("A  post_send  wr_id {wr_id:<3} FETCH_ADD of 5"));
         let original = demo.atomic(screen, |demo, result| {
             let remote = demo.remote().slice(WORD as u64, 8);
             Ok(demo.a.qp()?.post_fetch_add(wr_id, result, remote, 5, SendFlags::SIGNALED)?)
