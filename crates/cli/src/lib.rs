@@ -1,6 +1,6 @@
 //! The program `userdma`: a demo that explains itself, a list of devices, a decoder of captures, measurements.
 //!
-//! Floor 7. Everything is here; the binary only calls [`run`].
+//! Floor 7. Everything is here; the binary only calls [`run()`].
 
 #![forbid(unsafe_code)]
 

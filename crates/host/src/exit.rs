@@ -4,9 +4,9 @@
 //! the peer of a program that calls `exit` as soon as it has its last message would send that again until it gives up. A
 //! program that is killed tells nobody anything.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Once, PoisonError, TryLockError, Weak};
 
-use crate::drive::Role;
 use crate::shared::Shared;
 
 /// Devices that are open, and some that were.
@@ -36,8 +36,32 @@ extern "C" fn at_exit() {
         Err(TryLockError::WouldBlock) => return,
     };
     for device in open.iter().filter_map(Weak::upgrade) {
-        if device.check().is_ok() {
-            let _ = device.ring(Role::Control);
+        // Without a thread there is no queue pair.
+        if device.has_thread.load(Ordering::Relaxed) && device.check().is_ok() {
+            say_farewell(&device);
         }
     }
 }
+
+/// Has the progress thread drive once, and waits for that, a moment at most. Not the caller himself: programs call `exit` in
+/// handlers of signals, too, and the thread that was interrupted may hold what a drive waits for.
+fn say_farewell(device: &Shared) {
+    device.is_served.store(false, Ordering::Release);
+    device.wake_thread();
+    for _ in 0..PATIENCE {
+        if device.is_served.load(Ordering::Acquire) {
+            return;
+        }
+        let pause = libc::timespec { tv_sec: 0, tv_nsec: PAUSE_NS };
+        // SAFETY: `pause` outlives the call; what is left of it is not asked for.
+        #[allow(unsafe_code)]
+        unsafe {
+            libc::nanosleep(&raw const pause, std::ptr::null_mut());
+        }
+    }
+}
+
+/// Between two looks whether the thread has driven.
+const PAUSE_NS: libc::c_long = 50_000;
+/// Looks: some 50 ms.
+const PATIENCE: u32 = 1000;

@@ -68,6 +68,7 @@ impl Host {
             waiters: AtomicU32::new(0),
             has_thread: AtomicBool::new(false),
             is_called: AtomicBool::new(false),
+            is_served: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             sockets: sockets.map_err(system("descriptor of a socket"))?,
             capture: Mutex::new(None),

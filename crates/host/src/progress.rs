@@ -58,6 +58,7 @@ impl Thread {
         while self.is_wanted() {
             if self.shared.is_called.swap(false, Ordering::AcqRel) {
                 let _ = self.shared.ring(Role::Thread);
+                self.shared.is_served.store(true, Ordering::Release);
             }
             match self.look() {
                 Duty::Serve => self.serve(),

@@ -33,6 +33,8 @@ pub(crate) struct Shared {
     pub(crate) has_thread: AtomicBool,
     /// A driver has handed over to the progress thread, which must drive once whatever its lease says.
     pub(crate) is_called: AtomicBool,
+    /// The progress thread has driven since it was last called.
+    pub(crate) is_served: AtomicBool,
     pub(crate) stop: AtomicBool,
     /// The receive sockets, for sleeping on.
     pub(crate) sockets: Vec<OwnedFd>,
