@@ -16,7 +16,7 @@ static OPEN: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 pub(crate) fn watch(device: &Arc<Shared>) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: the handler may run at any time at which the program may exit: it waits for nothing, and touches what
+        // SAFETY: the handler may run at any time at which the program may exit: it waits for no lock, and touches what
         // has static lifetime or is owned by the list. If the library has no memory for it, ends are as abrupt as a kill.
         #[allow(unsafe_code)]
         unsafe {
