@@ -189,7 +189,7 @@ impl Rc {
         let Some(path) = &mut self.path else { return Ok(Fill::Done) };
         let is_conversing = self.resp.heard_at.is_some_and(|at| ctx.now.since(at) < CONVERSATION);
         let begins = self.state == QpState::Rts;
-        let mut out = Out { path, attr: &self.attr, batch, is_conversing, begins, is_ours: false };
+        let mut out = Out { path, attr: &self.attr, batch, before, is_conversing, begins };
         if self.resp.fill(ctx, &mut out)? == Fill::More {
             return Ok(Fill::More);
         }
@@ -313,12 +313,12 @@ struct Out<'a> {
     path: &'a mut Path,
     attr: &'a QpAttr,
     batch: &'a mut TxBatch,
+    /// Packets that were in the batch when this fill began.
+    before: usize,
     /// The peer sends requests as well, just now.
     is_conversing: bool,
     /// New messages are begun, not only those finished that were.
     begins: bool,
-    /// This fill has put a packet into the batch, so where it goes need not be compared again.
-    is_ours: bool,
 }
 
 /// A packet's place in a batch: to be written, then sealed.
@@ -343,18 +343,13 @@ impl Out<'_> {
 
     /// Room for a packet, if it fits the batch.
     fn push(&mut self, size: usize) -> Option<Place<'_>> {
-        let pushed =
-            if self.is_ours { self.batch.push_more(size) } else { self.batch.push(&self.path.route, size) };
-        let (index, bytes) = pushed?;
-        self.is_ours = true;
+        // Behind a packet of this fill the batch goes where the path does.
+        let (index, bytes) = if self.batch.count() > self.before {
+            self.batch.push_more(size)
+        } else {
+            self.batch.push(&self.path.route, size)
+        }?;
         Some(Place { bytes, index, icrc: &mut self.path.icrc })
-    }
-
-    /// Takes back the last packet, of `size` bytes, which could not be filled. A batch that is empty again goes nowhere.
-    #[cold]
-    fn pop(&mut self, size: usize) {
-        self.batch.pop(size);
-        self.is_ours &= !self.batch.is_empty();
     }
 }
 

@@ -307,7 +307,7 @@ fn send_read_packet(ctx: &mut Ctx<'_>, out: &mut Out<'_>, read: &ReadAnswer) -> 
         |payload, crc| memory.read_crc(0, payload, crc),
     );
     if filled.is_err() {
-        out.pop(size);
+        out.batch.pop(size);
         return Err(NakCode::RemoteOperational);
     }
     Ok(true)

@@ -28,7 +28,7 @@ impl Requester {
             let Some(place) = out.push(size) else { return };
             let copy = |payload: &mut [u8], crc: Option<&mut u32>| memory.read_crc(at.into(), payload, crc);
             if place.fill(&bth, mtu as usize, |writer| writer, copy).is_err() {
-                return out.pop(size);
+                return out.batch.pop(size);
             }
             self.cursor.offset += mtu;
             self.sent_data(ctx.now, ctx.window, out.attr, asks, cost, packets);

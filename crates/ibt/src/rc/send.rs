@@ -236,7 +236,7 @@ impl Requester {
             },
         );
         if filled.is_err() {
-            out.pop(size);
+            out.batch.pop(size);
             return Step::Fault(WcStatus::LocProtErr);
         }
         Step::Sent
