@@ -23,6 +23,12 @@ pub fn crc32(crc: u32, bytes: &[u8]) -> u32 {
     if let Some(crc) = fold::crc(crc, bytes) {
         return crc;
     }
+    library_crc32(crc, bytes)
+}
+
+/// The same by `crc32fast` alone.
+#[inline]
+fn library_crc32(crc: u32, bytes: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new_with_initial(crc);
     hasher.update(bytes);
     hasher.finalize()

@@ -13,7 +13,7 @@
 use std::arch::{global_asm, is_x86_feature_detected};
 
 use super::x86_64::{Word, done, routine, symbol};
-use super::{Faulted, copy};
+use super::{Faulted, copy, library_crc32};
 
 /// One vector folded by the constants in `$k` onto another, which it becomes. Changes `$t`.
 macro_rules! fold {
@@ -221,12 +221,7 @@ pub(super) fn crc(crc: u32, bytes: &[u8]) -> Option<u32> {
 fn finish(register: u64, tail: &[u8]) -> u32 {
     // The register is in the lower half; writing it has cleared the other.
     let crc = !u32::try_from(register).unwrap_or_default();
-    if tail.is_empty() {
-        return crc;
-    }
-    let mut hasher = crc32fast::Hasher::new_with_initial(crc);
-    hasher.update(tail);
-    hasher.finalize()
+    if tail.is_empty() { crc } else { library_crc32(crc, tail) }
 }
 
 /// The fewest bytes.
