@@ -138,10 +138,7 @@ impl DeviceObject {
                 *open = Arc::downgrade(&device);
                 Ok(device)
             }
-            Err(error) => {
-                let refused = Refused::from(error_of(&self.spec.name, error));
-                Err(refused)
-            }
+            Err(error) => Err(error_of(&self.spec.name, error).into()),
         }
     }
 }

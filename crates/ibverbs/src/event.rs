@@ -6,7 +6,6 @@ use std::sync::Arc;
 use userdma_verbs::{AsyncEvent, Qpn};
 
 use crate::abi::{self, Context};
-use crate::acks::Acks;
 use crate::answer::{Refused, minus_one};
 use crate::channel::is_nonblocking;
 use crate::context::{self, ContextState};
@@ -88,7 +87,7 @@ fn cq_element(state: &ContextState, number: u32) -> Option<usize> {
     let table = lock(&state.cqs);
     let element = *table.get(&number)?;
     // SAFETY: a queue in the table exists while the table is locked.
-    count(unsafe { &CqObject::of(std::ptr::with_exposed_provenance_mut(element)).async_acks });
+    unsafe { CqObject::of(std::ptr::with_exposed_provenance_mut(element)) }.async_acks.add_read();
     Some(element)
 }
 
@@ -96,12 +95,8 @@ fn qp_element(state: &ContextState, qpn: Qpn) -> Option<usize> {
     let table = lock(&state.qps);
     let element = *table.get(&qpn.get())?;
     // SAFETY: a queue pair in the table exists while the table is locked.
-    count(unsafe { &QpObject::of(std::ptr::with_exposed_provenance_mut(element)).async_acks });
+    unsafe { QpObject::of(std::ptr::with_exposed_provenance_mut(element)) }.async_acks.add_read();
     Some(element)
-}
-
-fn count(acks: &Acks) {
-    acks.add_read();
 }
 
 /// The only port.

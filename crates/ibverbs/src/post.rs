@@ -3,6 +3,8 @@
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 
+use userdma_host::Host;
+use userdma_objects::QpShared;
 use userdma_verbs::{
     AccessFlags, AtomicOp, BindMw, DeviceAttr, LKey, PostError, RKey, RecvWr, RemoteAddr, SendFlags, SendOp,
     SendWr, Sge,
@@ -18,31 +20,10 @@ pub(crate) unsafe extern "C" fn post_send(
     first: *mut abi::SendWr,
     bad_wr: *mut *mut abi::SendWr,
 ) -> c_int {
-    let mut wr = first;
-    let errno = status(|| {
-        // SAFETY: the caller gives a queue pair that exists.
-        let qp = unsafe { QpObject::of(qp) };
-        qp.host().check()?;
-        let mut result = Ok(());
-        while !wr.is_null() {
-            // SAFETY: the caller gives a list of requests whose lists and inline data are there.
-            result = unsafe { post_one(qp, &*wr) };
-            if result.is_err() {
-                break;
-            }
-            // SAFETY: as above.
-            wr = unsafe { (*wr).next };
-        }
-        if wr != first {
-            qp.host().doorbell_send(&qp.shared);
-        }
-        result
-    });
-    if errno != 0 {
-        // SAFETY: the caller's place for the request that failed.
-        unsafe { bad_wr.write(wr) };
-    }
-    errno
+    // SAFETY: the caller gives a list of requests whose lists and inline data are there.
+    let post = |qp: &QpObject, wr: &abi::SendWr| unsafe { post_one(qp, wr) };
+    // SAFETY: the caller gives a queue pair that exists, a list, and a place for the request that failed.
+    unsafe { post_list(qp, first, bad_wr, |wr| wr.next, post, Host::doorbell_send) }
 }
 
 /// `ibv_post_recv`, as [`post_send`].
@@ -51,30 +32,50 @@ pub(crate) unsafe extern "C" fn post_recv(
     first: *mut abi::RecvWr,
     bad_wr: *mut *mut abi::RecvWr,
 ) -> c_int {
+    let post = |qp: &QpObject, wr: &abi::RecvWr| {
+        let post = |sgl: &[Sge]| Ok(qp.shared.post_recv(&RecvWr { wr_id: wr.wr_id, sgl })?);
+        // SAFETY: the caller gives a list of requests whose lists are there.
+        unsafe { with_sges(wr.sg_list, wr.num_sge, post) }
+    };
+    // SAFETY: the caller gives a queue pair that exists, a list, and a place for the request that failed.
+    unsafe { post_list(qp, first, bad_wr, |wr| wr.next, post, Host::doorbell_recv) }
+}
+
+/// Posts the requests of a list one by one, and tells the device if there was one. Writes the first that is refused to
+/// `bad_wr`, and returns why.
+///
+/// # Safety
+/// The queue pair, the list's requests and the place exist.
+#[inline]
+unsafe fn post_list<W>(
+    qp: *mut abi::Qp,
+    first: *mut W,
+    bad_wr: *mut *mut W,
+    next: fn(&W) -> *mut W,
+    post: impl Fn(&QpObject, &W) -> Result<(), Refused>,
+    doorbell: fn(&Host, &QpShared),
+) -> c_int {
     let mut wr = first;
     let errno = status(|| {
-        // SAFETY: the caller gives a queue pair that exists.
+        // SAFETY: the caller's promise.
         let qp = unsafe { QpObject::of(qp) };
         qp.host().check()?;
         let mut result = Ok(());
-        while !wr.is_null() {
-            // SAFETY: the caller gives a list of requests whose lists are there.
-            let request = unsafe { &*wr };
-            let post = |sgl: &[Sge]| Ok(qp.shared.post_recv(&RecvWr { wr_id: request.wr_id, sgl })?);
-            // SAFETY: as above.
-            result = unsafe { with_sges(request.sg_list, request.num_sge, post) };
+        // SAFETY: the caller's promise.
+        while let Some(request) = unsafe { wr.as_ref() } {
+            result = post(qp, request);
             if result.is_err() {
                 break;
             }
-            wr = request.next;
+            wr = next(request);
         }
         if wr != first {
-            qp.host().doorbell_recv(&qp.shared);
+            doorbell(qp.host(), &qp.shared);
         }
         result
     });
     if errno != 0 {
-        // SAFETY: the caller's place for the request that failed.
+        // SAFETY: the caller's promise.
         unsafe { bad_wr.write(wr) };
     }
     errno

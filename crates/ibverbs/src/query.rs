@@ -6,7 +6,7 @@ use userdma_host::GidEntry;
 use userdma_verbs::{DeviceAttr, PKey};
 
 use crate::abi::{self, Context};
-use crate::answer::{INVALID, Refused, number, set_errno, status};
+use crate::answer::{INVALID, Refused, number, status};
 use crate::context::state;
 use crate::devices::{DeviceObject, put};
 
@@ -190,11 +190,10 @@ pub(crate) unsafe extern "C" fn query_pkey(_: *mut Context, port: u8, index: c_i
 
 /// `ibv_get_pkey_index`, of a key in network order.
 pub(crate) unsafe extern "C" fn get_pkey_index(_: *mut Context, port: u8, pkey: u16) -> c_int {
-    if check_port(port).is_ok() && u16::from_be(pkey) == PKey::DEFAULT.get() {
-        return 0;
-    }
-    set_errno(INVALID);
-    -1
+    number(|| {
+        check_port(port)?;
+        if u16::from_be(pkey) == PKey::DEFAULT.get() { Ok(0) } else { Err(INVALID) }
+    })
 }
 
 fn check_port(port: u8) -> Result<(), Refused> {

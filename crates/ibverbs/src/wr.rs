@@ -258,7 +258,7 @@ impl Builder {
         let Some(request) = self.requests.last_mut() else { return self.refuse(INVALID) };
         let start = self.inline.len();
         for DataBuf { addr, length } in list {
-            if self.inline.len() - start + length > cap.max_inline_data as usize {
+            if (self.inline.len() - start).saturating_add(length) > cap.max_inline_data as usize {
                 return self.refuse(INVALID);
             }
             self.inline.reserve(length);
@@ -335,5 +335,11 @@ mod tests {
         let none = DataBuf { addr: std::ptr::null_mut(), length: 9 };
         // SAFETY: it is too long and not looked at.
         assert_eq!(wrong(&|b| unsafe { b.set_inline(std::iter::once(none), &CAP) }), Some(INVALID));
+        let byte = [7_u8];
+        let byte = DataBuf { addr: byte.as_ptr().cast_mut().cast(), length: byte.len() };
+        let endless = DataBuf { length: usize::MAX, ..none };
+        // SAFETY: the first is there, the second is too long and not looked at.
+        let sum_wraps = wrong(&|b| unsafe { b.set_inline([byte, endless].into_iter(), &CAP) });
+        assert_eq!(sum_wraps, Some(INVALID));
     }
 }
