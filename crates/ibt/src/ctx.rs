@@ -1,7 +1,7 @@
 //! What a machine may touch while it handles one input.
 
 use userdma_objects::{Cq, MrTable, Pushed, QpShared};
-use userdma_verbs::{AsyncEvent, Time, Wc};
+use userdma_verbs::{AsyncEvent, Time, Wc, WcOpcode, WcStatus};
 
 use crate::{Stats, Window};
 
@@ -24,6 +24,13 @@ pub struct Ctx<'a> {
     pub effects: &'a mut Effects,
     /// The device's counters.
     pub stats: &'a mut Stats,
+}
+
+impl Ctx<'_> {
+    /// The completion of a request that was flushed.
+    pub(crate) fn flushed(&self, wr_id: u64, opcode: WcOpcode) -> Wc {
+        Wc::new(wr_id, WcStatus::WrFlushErr, opcode, self.qp.qpn())
+    }
 }
 
 /// What a machine wants to be told outside: to channels, to whoever reads events, to the device.

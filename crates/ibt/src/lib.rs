@@ -5,12 +5,17 @@
 
 #![forbid(unsafe_code)]
 
+mod attr;
 mod congestion;
 mod ctx;
+mod out;
 mod rc;
+mod segment;
 mod stats;
 
 pub use congestion::Window;
 pub use ctx::{Ctx, Effects};
-pub use rc::{Fill, Path, Rc};
+pub(crate) use out::Out;
+pub use out::{Fill, Path};
+pub use rc::Rc;
 pub use stats::Stats;

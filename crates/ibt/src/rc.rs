@@ -25,34 +25,15 @@ mod tests;
 
 use std::time::Duration;
 
-use userdma_mem::{Route, TxBatch};
-use userdma_verbs::{
-    AsyncEvent, PKey, Psn, QpAttr, QpAttrMask, QpCap, QpState, Time, Wc, WcOpcode, WcStatus,
-};
-use userdma_wire::{Bth, FlowIcrc, Opcode, Packet, PacketWriter, seal_packet};
+use userdma_mem::TxBatch;
+use userdma_verbs::{AsyncEvent, QpAttr, QpAttrMask, QpCap, QpState, Time, WcStatus};
+use userdma_wire::Packet;
 
 use self::answers::BrokenRead;
-use self::requester::Requester;
+use self::requester::{Asking, Requester};
 use self::responder::Responder;
-use crate::{Ctx, Window};
-
-/// Where a connection's packets go: the route and what its ICRCs start with.
-#[derive(Clone, Copy, Debug)]
-pub struct Path {
-    /// The route.
-    pub route: Route,
-    /// The ICRC of packets that we send.
-    pub icrc: FlowIcrc,
-}
-
-/// How far a fill came.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Fill {
-    /// Nothing more to send now.
-    Done,
-    /// More to send, in another batch.
-    More,
-}
+use crate::attr::copy_attr;
+use crate::{Ctx, Fill, Out, Path, Window};
 
 /// The machine of a reliable connection.
 #[derive(Debug)]
@@ -188,8 +169,15 @@ impl Rc {
     ) -> Result<Fill, BrokenRead> {
         let Some(path) = &mut self.path else { return Ok(Fill::Done) };
         let is_conversing = self.resp.heard_at.is_some_and(|at| ctx.now.since(at) < CONVERSATION);
-        let begins = self.state == QpState::Rts;
-        let mut out = Out { path, attr: &self.attr, batch, before, is_conversing, begins };
+        self.req.asking = match self.state {
+            QpState::Rts if is_conversing => Asking::Seldom,
+            QpState::Rts => Asking::UnlessFollowed,
+            // Nothing begins that could ask later.
+            QpState::Reset | QpState::Init | QpState::Rtr | QpState::Sqd | QpState::Sqe | QpState::Err => {
+                Asking::Always
+            }
+        };
+        let mut out = Out { path, attr: &self.attr, batch, before };
         if self.resp.fill(ctx, &mut out)? == Fill::More {
             return Ok(Fill::More);
         }
@@ -281,140 +269,8 @@ impl Rc {
     }
 }
 
-/// Copies the attributes that `mask` names.
-fn copy_attr(to: &mut QpAttr, from: &QpAttr, mask: QpAttrMask) {
-    macro_rules! copy {
-        ($($flag:ident => $($field:ident),+;)*) => {
-            $(if mask.contains(QpAttrMask::$flag) { $(to.$field = from.$field;)+ })*
-        };
-    }
-    copy! {
-        EN_SQD_ASYNC_NOTIFY => en_sqd_async_notify;
-        ACCESS_FLAGS => qp_access_flags;
-        PKEY_INDEX => pkey_index;
-        PORT => port_num;
-        QKEY => qkey;
-        AV => ah_attr;
-        PATH_MTU => path_mtu;
-        TIMEOUT => timeout;
-        RETRY_CNT => retry_cnt;
-        RNR_RETRY => rnr_retry;
-        RQ_PSN => rq_psn;
-        MAX_QP_RD_ATOMIC => max_rd_atomic;
-        MIN_RNR_TIMER => min_rnr_timer;
-        SQ_PSN => sq_psn;
-        MAX_DEST_RD_ATOMIC => max_dest_rd_atomic;
-        DEST_QPN => dest_qp_num;
-    }
-}
-
-/// Where packets are written, and what every one of them has in common.
-struct Out<'a> {
-    path: &'a mut Path,
-    attr: &'a QpAttr,
-    batch: &'a mut TxBatch,
-    /// Packets that were in the batch when this fill began.
-    before: usize,
-    /// The peer sends requests as well, just now.
-    is_conversing: bool,
-    /// New messages are begun, not only those finished that were.
-    begins: bool,
-}
-
-/// A packet's place in a batch: to be written, then sealed.
-struct Place<'a> {
-    bytes: &'a mut [u8],
-    index: u16,
-    icrc: &'a mut FlowIcrc,
-}
-
-impl Out<'_> {
-    fn bth(&self, opcode: Opcode, psn: Psn) -> Bth {
-        Bth::new(opcode, self.attr.dest_qp_num, psn, PKey::DEFAULT)
-    }
-
-    fn mtu(&self) -> u32 {
-        self.attr.path_mtu.bytes()
-    }
-
-    fn fits(&self, size: usize) -> bool {
-        self.batch.fits(&self.path.route, size)
-    }
-
-    /// Room for a packet, if it fits the batch.
-    fn push(&mut self, size: usize) -> Option<Place<'_>> {
-        // Behind a packet of this fill the batch goes where the path does.
-        let (index, bytes) = if self.batch.count() > self.before {
-            self.batch.push_more(size)
-        } else {
-            self.batch.push(&self.path.route, size)
-        }?;
-        Some(Place { bytes, index, icrc: &mut self.path.icrc })
-    }
-}
-
-impl Place<'_> {
-    fn writer(&mut self, bth: &Bth) -> PacketWriter<'_> {
-        PacketWriter::new(self.bytes, bth)
-    }
-
-    /// Ends the packet with its ICRC.
-    fn seal(self) {
-        self.icrc.seal(self.bytes, self.index);
-    }
-
-    /// Writes and seals a packet with `len` bytes of payload: its headers by `headers`, and the payload by `copy`, which
-    /// goes on with the CRC that it is given, or leaves that to a second pass if it is given none.
-    #[inline]
-    fn fill<E>(
-        self,
-        bth: &Bth,
-        len: usize,
-        headers: impl FnOnce(PacketWriter<'_>) -> PacketWriter<'_>,
-        copy: impl FnOnce(&mut [u8], Option<&mut u32>) -> Result<(), E>,
-    ) -> Result<(), E> {
-        let Self { bytes, index, icrc } = self;
-        let size = bytes.len();
-        let (headers, payload) = headers(PacketWriter::new(bytes, bth)).split(len);
-        if len < LONG {
-            copy(payload, None)?;
-            icrc.seal(bytes, index);
-        } else {
-            let mut crc = icrc.begin(headers, size, index);
-            copy(payload, Some(&mut crc))?;
-            seal_packet(bytes, crc, len);
-        }
-        Ok(())
-    }
-}
-
-/// Bytes of payload from which on it is copied and covered by the ICRC in one pass. `mem` makes two of less in any case.
-const LONG: usize = 256;
-
 /// How long after a request of the peer an answer is expected to be followed by another.
 const CONVERSATION: Duration = Duration::from_micros(100);
-
-/// What a packet is counted as in the window: its payload, and what a small packet takes of a socket buffer.
-const fn packet_cost(payload_len: u32) -> u32 {
-    payload_len + 256
-}
-
-/// Packets of a message of `len` bytes: one at least.
-const fn packets_of(len: u32, mtu: u32) -> u32 {
-    // Most messages fit one packet; dividing takes longer than finding that out.
-    if len <= mtu { 1 } else { len.div_ceil(mtu) }
-}
-
-/// Bytes of packet number `packet` of a message of `len` bytes.
-const fn payload_of(len: u32, mtu: u32, packet: u32) -> u32 {
-    let rest = len.saturating_sub(packet.saturating_mul(mtu));
-    if rest < mtu { rest } else { mtu }
-}
-
-/// A flushed completion.
-fn flushed(wr_id: u64, opcode: WcOpcode, ctx: &Ctx<'_>) -> Wc {
-    Wc::new(wr_id, WcStatus::WrFlushErr, opcode, ctx.qp.qpn())
-}
 
 /// Whether `cost` more bytes may be under way: the window has room, or nothing of this queue pair is under way,
 /// so that a full window of others cannot starve it.

@@ -8,8 +8,9 @@ use userdma_verbs::{AccessFlags, Msn, Psn, QpState, RKey, RnrTimer, Time};
 use userdma_wire::{Aeth, AtomicAckEth, Bth, NakCode, Opcode, Operation, Packet, Syndrome, packet_len};
 
 use super::responder::{Resource, Responder, count_refusal};
-use super::{Fill, Out, Rc, credits, packets_of, payload_of};
-use crate::Ctx;
+use super::{Rc, credits};
+use crate::segment::{packets_of, payload_of};
+use crate::{Ctx, Fill, Out};
 
 /// A READ that is being answered.
 #[derive(Clone, Copy, Debug)]

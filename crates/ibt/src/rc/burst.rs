@@ -6,8 +6,8 @@ use userdma_wire::{Position, packet_len};
 
 use super::data::Data;
 use super::requester::Requester;
-use super::{Out, packet_cost};
-use crate::Ctx;
+use crate::segment::packet_cost;
+use crate::{Ctx, Out};
 
 impl Requester {
     /// Sends packets of the element at the sending position that lie in the middle of its message and come from one element

@@ -4,9 +4,10 @@ use userdma_objects::{Wqe, scatter};
 use userdma_verbs::{Psn, QpAttr, SendFlags, SendOp, Wc, WcStatus};
 use userdma_wire::{Aeth, NakCode, Operation, Packet, Syndrome};
 
+use super::Rc;
 use super::requester::{Requester, reported_len};
-use super::{Rc, packet_cost, payload_of};
 use crate::Ctx;
+use crate::segment::{packet_cost, payload_of};
 
 /// How far an acknowledgement of earlier packets came.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -64,13 +64,3 @@ impl Data {
         }
     }
 }
-
-/// Where packet number `packet` of `packets` stands in its message.
-pub(super) const fn position(packet: u32, packets: u32) -> Position {
-    match (packet == 0, packet + 1 == packets) {
-        (true, true) => Position::Only,
-        (true, false) => Position::First,
-        (false, true) => Position::Last,
-        (false, false) => Position::Middle,
-    }
-}

@@ -13,8 +13,7 @@ use userdma_verbs::{AckTimeout, Psn, QpAttr, SendOp, Time};
 
 use super::requester::Requester;
 use super::send::Step;
-use super::{Fill, Out};
-use crate::Ctx;
+use crate::{Ctx, Fill, Out};
 
 /// What of a probe is still to be sent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

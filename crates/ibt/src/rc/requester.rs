@@ -7,7 +7,7 @@ use userdma_verbs::{Psn, QpAttr, QpCap, Time, WcOpcode, WcStatus, WrOpcode};
 
 use super::probe::Silence;
 use super::round_trip::RoundTrip;
-use super::{flushed, packet_cost, payload_of};
+use crate::segment::{packet_cost, payload_of};
 use crate::{Ctx, Window};
 
 /// How far one element has come. Kept beside the ring, by slot.
@@ -26,6 +26,17 @@ pub(super) struct Mark {
     pub(super) landing: SgCursor,
     /// A local operation that was executed: it is not executed again when sending goes back.
     pub(super) is_executed: bool,
+}
+
+/// Which messages ask for an acknowledgement, if nothing waits for it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Asking {
+    /// Each.
+    Always,
+    /// One that no other follows.
+    UnlessFollowed,
+    /// None: the peer sends requests as well just now, so others are likely to follow.
+    Seldom,
 }
 
 /// The sending side of a connection.
@@ -69,6 +80,8 @@ pub(super) struct Requester {
     /// The next element cannot be sent: it fails with this when it has become the oldest.
     pub(super) fault: Option<WcStatus>,
     pub(super) window_blocked: bool,
+    /// As the state and the peer are just now.
+    pub(super) asking: Asking,
 }
 
 impl Requester {
@@ -99,6 +112,7 @@ impl Requester {
             recover_psn: None,
             fault: None,
             window_blocked: false,
+            asking: Asking::Always,
         }
     }
 
@@ -215,7 +229,7 @@ impl Requester {
             let is_last = self.ring.head() == last;
             let Some(wqe) = self.ring.pop() else { break };
             ctx.qp.retire_sends(1);
-            let mut wc = flushed(wqe.wr_id, wqe.op.opcode().wc_opcode(), ctx);
+            let mut wc = ctx.flushed(wqe.wr_id, wqe.op.opcode().wc_opcode());
             if is_last {
                 (wc.status, wc.vendor_err) = (status, vendor_err);
             }
@@ -230,7 +244,7 @@ impl Requester {
             self.take_posted(ctx.qp);
             let Some(wqe) = self.ring.pop() else { break };
             ctx.qp.retire_sends(1);
-            let wc = flushed(wqe.wr_id, wqe.op.opcode().wc_opcode(), ctx);
+            let wc = ctx.flushed(wqe.wr_id, wqe.op.opcode().wc_opcode());
             ctx.effects.complete(ctx.send_cq, wc, false);
         }
         self.clear();

@@ -13,9 +13,10 @@ use userdma_verbs::{
 };
 use userdma_wire::{NakCode, Operation, Packet, Position};
 
+use super::Rc;
 use super::answers::{Answer, ReadAnswer};
-use super::{Rc, flushed, packets_of};
 use crate::Ctx;
+use crate::segment::packets_of;
 
 /// What the responder does with a request, judged by its PSN alone.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -137,7 +138,7 @@ impl Responder {
         self.message = Message::None;
         self.complete_taken(ctx, WcStatus::WrFlushErr);
         while let Some(wr_id) = ctx.qp.take_recv(&mut self.recv_sgl) {
-            let wc = flushed(wr_id, WcOpcode::Recv, ctx);
+            let wc = ctx.flushed(wr_id, WcOpcode::Recv);
             ctx.effects.complete(ctx.recv_cq, wc, false);
         }
     }

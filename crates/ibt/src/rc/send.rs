@@ -4,10 +4,11 @@ use userdma_objects::{SgCursor, Wqe, gather};
 use userdma_verbs::{AtomicOp, BindMw, QpAttr, QpState, RKey, RemoteAddr, SendFlags, SendOp, Time, WcStatus};
 use userdma_wire::{AtomicEth, Opcode, Reth, extend_icrc, packet_len};
 
-use super::data::{Data, position};
-use super::requester::{Mark, Requester};
-use super::{Fill, Out, may_send, packet_cost, packets_of, payload_of};
-use crate::{Ctx, Window};
+use super::data::Data;
+use super::may_send;
+use super::requester::{Asking, Mark, Requester};
+use crate::segment::{packet_cost, packets_of, payload_of, position};
+use crate::{Ctx, Fill, Out, Window};
 
 /// Packets after which an acknowledgement is asked for, within a message or not.
 const ACK_REQ_EVERY: u32 = 16;
@@ -265,7 +266,11 @@ impl Requester {
     fn needs_ack(&self, wqe: &Wqe, out: &Out<'_>) -> bool {
         let is_crowded = self.ring.len() >= self.ring.capacity() / 2;
         let follows = |wqe: &Wqe| !is_local(wqe);
-        let can_wait = out.begins && (out.is_conversing || self.ring.wqe(self.next + 1).is_some_and(follows));
+        let can_wait = match self.asking {
+            Asking::Always => false,
+            Asking::UnlessFollowed => self.ring.wqe(self.next + 1).is_some_and(follows),
+            Asking::Seldom => true,
+        };
         wqe.flags.contains(SendFlags::SIGNALED)
             || is_crowded
             || !can_wait

@@ -25,8 +25,8 @@ use userdma_wire::{
     packet_len,
 };
 
-use super::{Fill, Path, Rc};
-use crate::{Ctx, Effects, Stats, Window};
+use super::Rc;
+use crate::{Ctx, Effects, Fill, Path, Stats, Window};
 
 /// Path MTU of the tests.
 pub(super) const MTU: u32 = 256;
