@@ -2,19 +2,18 @@
 
 use std::sync::Arc;
 
-use userdma_ibt::Rc;
 use userdma_mem::{Region, Route};
 use userdma_objects::{CompChannel, Cq, MrKeys, PdId, QpShared};
 use userdma_verbs::{
     AccessFlags, AhAttr, BindMwError, CreateCqError, CreateQpError, DeviceAttr, Gid, LKey, Mtu, ObjectError,
-    PKey, PortAttr, PortState, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, QpType, Qpn, RKey, RegMrError,
-    Time,
+    PKey, PortAttr, PortState, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, Qpn, RKey, RegMrError, Time,
 };
 
 use crate::Shard;
 use crate::config::{INDEX_BITS, table_index};
 use crate::modify::BadValue;
 use crate::qp::Qp;
+use crate::transport::Transport;
 
 /// A resolved address vector of a device.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -225,8 +224,8 @@ impl Shard {
         send_cq: u32,
         recv_cq: u32,
     ) -> Result<Arc<QpShared>, CreateQpError> {
-        check_type(init.qp_type)?;
         check_cap(&init.cap)?;
+        let transport = Transport::new(init).ok_or(CreateQpError::Type(init.qp_type))?;
         let cq = |number: u32| {
             let entry = self.cqs.get(number as usize);
             entry.map(|entry| Arc::clone(&entry.cq)).ok_or(CreateQpError::NoObject("completion queue"))
@@ -240,16 +239,7 @@ impl Shard {
         self.count_cq_users(send_cq, recv_cq, 1);
         let qpn = Qpn::new(u32::from(self.config.slot) << INDEX_BITS | index);
         let shared = Arc::new(QpShared::new(qpn, pd, init));
-        let qp = Qp {
-            rc: Rc::new(&shared.cap()),
-            shared: Arc::clone(&shared),
-            send_cq: send,
-            recv_cq: recv,
-            window: None,
-            is_ready: false,
-            is_waiting: false,
-            may_ack: false,
-        };
+        let qp = Qp::new(transport, Arc::clone(&shared), send, recv);
         self.qps.insert(index, qp);
         self.make_room();
         Ok(shared)
@@ -261,7 +251,7 @@ impl Shard {
     /// `NoObject`.
     pub fn query_qp(&self, qpn: Qpn) -> Result<QpAttr, ObjectError> {
         let qp = self.index_of(qpn).and_then(|index| self.qps.get(index)).ok_or(NO_QP)?;
-        Ok(QpAttr { cap: qp.shared.cap(), ..qp.rc.attr() })
+        Ok(QpAttr { cap: qp.shared.cap(), ..qp.transport.attr() })
     }
 
     /// Ends a queue pair. What is posted is forgotten without completions; windows bound through it are unbound.
@@ -270,8 +260,8 @@ impl Shard {
     /// `NoObject`.
     pub fn destroy_qp(&mut self, now: Time, qpn: Qpn) -> Result<(), ObjectError> {
         let index = self.index_of(qpn).ok_or(NO_QP)?;
-        self.drive(now, index, |rc, ctx| {
-            rc.modify(ctx, QpState::Reset, &QpAttr::default(), QpAttrMask::STATE, None);
+        self.drive(now, index, |machine, ctx| {
+            machine.modify(ctx, QpState::Reset, &QpAttr::default(), QpAttrMask::STATE, None);
         });
         self.forget(index, qpn);
         let Some(qp) = self.qps.remove(index) else { return Err(NO_QP) };
@@ -313,13 +303,6 @@ impl Shard {
 }
 
 const NO_QP: ObjectError = ObjectError::NoObject("queue pair");
-
-fn check_type(qp_type: QpType) -> Result<(), CreateQpError> {
-    match qp_type {
-        QpType::Rc => Ok(()),
-        QpType::Uc | QpType::Ud | QpType::XrcSend | QpType::XrcRecv => Err(CreateQpError::Type(qp_type)),
-    }
-}
 
 fn check_cap(cap: &QpCap) -> Result<(), CreateQpError> {
     let limits = DeviceAttr::LIMITS;

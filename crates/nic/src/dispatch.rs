@@ -1,9 +1,8 @@
 //! From a packet to the queue pair that it is for. What does not fit is dropped without an answer, and counted.
 
-use userdma_ibt::Rc;
 use userdma_mem::Frame;
 use userdma_verbs::{PKey, QpState, Qpn, Time};
-use userdma_wire::{Packet, Service};
+use userdma_wire::Packet;
 
 use crate::Shard;
 use crate::config::INDEX_MASK;
@@ -44,7 +43,7 @@ impl Shard {
         }
         match find(&self.qps, flow, &packet) {
             Ok(index) => {
-                self.drive(now, index, |rc, ctx| rc.handle_packet(ctx, &packet));
+                self.drive(now, index, |machine, ctx| machine.handle_packet(ctx, &packet));
             }
             Err(Drop::Qpn) => self.stats.drop_qpn += 1,
             Err(Drop::Opcode) => self.stats.drop_opcode += 1,
@@ -59,9 +58,11 @@ fn find(qps: &QpTable, flow: &Flow, packet: &Packet<'_>) -> Result<u32, Drop> {
     let qpn = packet.bth().qpn();
     let index = qpn.get() & INDEX_MASK;
     let qp = qps.get(index).filter(|qp| qp.shared.qpn() == qpn && qpn != Qpn::MULTICAST).ok_or(Drop::Qpn)?;
-    check_service(packet)?;
-    check_state(&qp.rc)?;
-    let route = &qp.rc.path().ok_or(Drop::Qpn)?.route;
+    if packet.info().service != qp.transport.service() {
+        return Err(Drop::Opcode);
+    }
+    check_state(qp.transport.state())?;
+    let route = &qp.transport.path().ok_or(Drop::Qpn)?.route;
     if flow.canonical_remote != route.remote || flow.canonical_local != route.local {
         return Err(Drop::Address);
     }
@@ -71,15 +72,8 @@ fn find(qps: &QpTable, flow: &Flow, packet: &Packet<'_>) -> Result<u32, Drop> {
     Ok(index)
 }
 
-fn check_service(packet: &Packet<'_>) -> Result<(), Drop> {
-    match packet.info().service {
-        Service::Rc => Ok(()),
-        Service::Uc | Service::Ud | Service::Xrc | Service::Cnp => Err(Drop::Opcode),
-    }
-}
-
-fn check_state(rc: &Rc) -> Result<(), Drop> {
-    match rc.state() {
+fn check_state(state: QpState) -> Result<(), Drop> {
+    match state {
         QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe => Ok(()),
         QpState::Reset | QpState::Init | QpState::Err => Err(Drop::Qpn),
     }

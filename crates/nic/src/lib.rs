@@ -23,6 +23,7 @@ mod modify;
 mod qp;
 mod shard;
 mod timer;
+mod transport;
 mod windows;
 
 pub use config::{GidEntry, ShardConfig};

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use userdma_ibt::Path;
 use userdma_mem::{Route, crc32};
 use userdma_verbs::{
-    AccessFlags, AhAttr, DeviceAttr, Gid, ModifyQpError, Mtu, QpAttr, QpAttrMask as M, QpState, Qpn, Time,
-    Transition,
+    AccessFlags, AhAttr, DeviceAttr, Gid, ModifyQpError, Mtu, QpAttr, QpAttrMask as M, QpState, QpType, Qpn,
+    Time, Transition,
 };
 use userdma_wire::{FlowIcrc, Pseudo};
 
@@ -36,9 +36,10 @@ impl Shard {
     pub fn modify_qp(&mut self, now: Time, qpn: Qpn, attr: &QpAttr, mask: M) -> Result<(), ModifyQpError> {
         let index = self.index_of(qpn).ok_or(ModifyQpError::NoQp)?;
         let Some(qp) = self.qps.get(index) else { return Err(ModifyQpError::NoQp) };
-        let to = check_transition(qp.rc.state(), attr, mask)?;
+        let to = check_transition(qp.shared.qp_type(), qp.transport.state(), attr, mask)?;
         check_values(attr, mask)?;
-        let dest = if mask.contains(M::DEST_QPN) { attr.dest_qp_num } else { qp.rc.attr().dest_qp_num };
+        let dest =
+            if mask.contains(M::DEST_QPN) { attr.dest_qp_num } else { qp.transport.attr().dest_qp_num };
         let path =
             if mask.contains(M::AV) { Some(self.resolve_path(&attr.ah_attr, qpn, dest)?) } else { None };
         if mask.contains(M::PATH_MTU) {
@@ -51,7 +52,7 @@ impl Shard {
                 qp.window = Some(window);
             }
         }
-        self.drive(now, index, |rc, ctx| rc.modify(ctx, to, attr, mask, path));
+        self.drive(now, index, |machine, ctx| machine.modify(ctx, to, attr, mask, path));
         if to == QpState::Reset {
             self.unbind_window(index);
             self.forget(index, qpn);
@@ -110,12 +111,17 @@ impl Shard {
 
 /// The state that a modify leads to, if there is such a transition and it has the attributes that it needs and no
 /// others. As the kernel's `core/verbs.c ib_modify_qp_is_ok()`.
-fn check_transition(from: QpState, attr: &QpAttr, mask: M) -> Result<QpState, ModifyQpError> {
+fn check_transition(
+    qp_type: QpType,
+    from: QpState,
+    attr: &QpAttr,
+    mask: M,
+) -> Result<QpState, ModifyQpError> {
     let to = if mask.contains(M::STATE) { attr.qp_state } else { from };
     if mask.contains(M::CUR_STATE) && attr.cur_qp_state != from {
         return Err(ModifyQpError::CurState { claimed: attr.cur_qp_state, actual: from });
     }
-    let transition = Transition::rc(from, to).ok_or(ModifyQpError::Transition { from, to })?;
+    let transition = Transition::of(qp_type, from, to).ok_or(ModifyQpError::Transition { from, to })?;
     let missing = transition.required.difference(mask);
     if !missing.is_empty() {
         return Err(ModifyQpError::Missing { from, to, missing });

@@ -3,17 +3,17 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use userdma_ibt::Rc;
 use userdma_objects::{Cq, QpShared};
 
 use crate::config::{MAX_QPS, table_index};
+use crate::transport::Transport;
 use crate::windows::WindowId;
 
 /// A queue pair of the device.
 #[derive(Debug)]
 pub(crate) struct Qp {
     /// The machine.
-    pub(crate) rc: Rc,
+    pub(crate) transport: Transport,
     /// The half that callers post to.
     pub(crate) shared: Arc<QpShared>,
     /// Where sends complete.
@@ -28,6 +28,27 @@ pub(crate) struct Qp {
     pub(crate) is_waiting: bool,
     /// Its owed acknowledgements may leave at its next turn.
     pub(crate) may_ack: bool,
+}
+
+impl Qp {
+    /// In RESET, in no list.
+    pub(crate) fn new(
+        transport: Transport,
+        shared: Arc<QpShared>,
+        send_cq: Arc<Cq>,
+        recv_cq: Arc<Cq>,
+    ) -> Self {
+        Self {
+            transport,
+            shared,
+            send_cq,
+            recv_cq,
+            window: None,
+            is_ready: false,
+            is_waiting: false,
+            may_ack: false,
+        }
+    }
 }
 
 /// Queue pairs by index. An index is given again as late as possible, so that packets to a queue pair that is gone

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use slab::Slab;
-use userdma_ibt::{Ctx, Effects, Fill, Rc, Stats};
+use userdma_ibt::{Ctx, Effects, Fill, Stats};
 use userdma_mem::{LinkCaps, LinkId, TxBatch};
 use userdma_objects::{MrTable, PdTable};
 use userdma_verbs::{AsyncEvent, QpAttr, QpAttrMask, QpState, Qpn, Time};
@@ -18,6 +18,7 @@ use crate::control::{CqEntry, Resolved};
 use crate::inbound::Inbound;
 use crate::qp::QpTable;
 use crate::timer::Timers;
+use crate::transport::Transport;
 use crate::windows::{WindowId, Windows};
 use crate::{Doorbells, GidEntry, ShardConfig};
 
@@ -128,9 +129,9 @@ impl Shard {
             self.check_owed_ack(now, index);
         }
         while let Some(index) = self.timers.pop_due(now) {
-            match self.qps.get(index).and_then(|qp| qp.rc.deadline()) {
+            match self.qps.get(index).and_then(|qp| qp.transport.deadline()) {
                 Some(deadline) if deadline <= now => {
-                    self.drive(now, index, Rc::handle_timeout);
+                    self.drive(now, index, Transport::handle_timeout);
                 }
                 Some(deadline) => self.timers.arm(index, deadline),
                 None => {}
@@ -142,7 +143,7 @@ impl Shard {
     #[inline]
     pub fn release_acks(&mut self) {
         while let Some(index) = self.ack_timers.pop_due(Time::NEVER) {
-            if self.qps.get(index).is_some_and(|qp| qp.rc.ack_owed_since().is_some()) {
+            if self.qps.get(index).is_some_and(|qp| qp.transport.ack_owed_since().is_some()) {
                 self.release_ack(index);
             }
         }
@@ -161,9 +162,10 @@ impl Shard {
             let Some(qp) = self.qps.get_mut(index) else { continue };
             qp.is_ready = false;
             let acks = std::mem::take(&mut qp.may_ack);
-            let (window, link) = (qp.window, qp.rc.path().map(|path| path.route.link));
+            let (window, link) = (qp.window, qp.transport.path().map(|path| path.route.link));
             batch.set_max_packets(self.turn_packets(link, window));
-            let Some(fill) = self.drive_quietly(now, index, |rc, ctx| rc.fill(ctx, batch, acks)) else {
+            let Some(fill) = self.drive_quietly(now, index, |machine, ctx| machine.fill(ctx, batch, acks))
+            else {
                 continue;
             };
             self.after_fill(index, fill, acks, batch.is_empty());
@@ -217,7 +219,7 @@ impl Shard {
         &mut self,
         now: Time,
         index: u32,
-        touch: impl FnOnce(&mut Rc, &mut Ctx<'_>) -> R,
+        touch: impl FnOnce(&mut Transport, &mut Ctx<'_>) -> R,
     ) -> Option<R> {
         let (result, has_work) = self.touch::<true, R>(now, index, touch)?;
         if has_work {
@@ -231,7 +233,7 @@ impl Shard {
         &mut self,
         now: Time,
         index: u32,
-        touch: impl FnOnce(&mut Rc, &mut Ctx<'_>) -> R,
+        touch: impl FnOnce(&mut Transport, &mut Ctx<'_>) -> R,
     ) -> Option<R> {
         self.touch::<false, R>(now, index, touch).map(|(result, _)| result)
     }
@@ -242,7 +244,7 @@ impl Shard {
         &mut self,
         now: Time,
         index: u32,
-        touch: impl FnOnce(&mut Rc, &mut Ctx<'_>) -> R,
+        touch: impl FnOnce(&mut Transport, &mut Ctx<'_>) -> R,
     ) -> Option<(R, bool)> {
         let qp = self.qps.get_mut(index)?;
         let mut ctx = Ctx {
@@ -255,12 +257,12 @@ impl Shard {
             effects: &mut self.effects,
             stats: &mut self.stats,
         };
-        let result = touch(&mut qp.rc, &mut ctx);
-        let has_work = TURN && !qp.is_ready && qp.rc.has_work(&ctx);
+        let result = touch(&mut qp.transport, &mut ctx);
+        let has_work = TURN && !qp.is_ready && qp.transport.has_work(&ctx);
         let after = After {
-            deadline: qp.rc.deadline(),
+            deadline: qp.transport.deadline(),
             // One that may leave already needs no deadline.
-            ack_owed_since: qp.rc.ack_owed_since().filter(|_| !qp.may_ack),
+            ack_owed_since: qp.transport.ack_owed_since().filter(|_| !qp.may_ack),
             window: qp.window,
         };
         self.settle(now, index, &after);
@@ -309,11 +311,11 @@ impl Shard {
     fn after_fill(&mut self, index: u32, fill: Fill, acks: bool, was_empty: bool) {
         let Some(qp) = self.qps.get_mut(index) else { return };
         // An acknowledgement that did not fit this batch goes with the next one.
-        qp.may_ack |= acks && qp.rc.ack_owed_since().is_some();
+        qp.may_ack |= acks && qp.transport.ack_owed_since().is_some();
         if fill == Fill::More && !was_empty {
             return self.make_ready(index);
         }
-        if qp.rc.is_window_blocked()
+        if qp.transport.is_window_blocked()
             && !qp.is_waiting
             && let Some(window) = qp.window
         {
@@ -324,7 +326,7 @@ impl Shard {
 
     /// An acknowledgement's delay may be over; it may also have left meanwhile, and another one be owed.
     fn check_owed_ack(&mut self, now: Time, index: u32) {
-        let Some(since) = self.qps.get(index).and_then(|qp| qp.rc.ack_owed_since()) else { return };
+        let Some(since) = self.qps.get(index).and_then(|qp| qp.transport.ack_owed_since()) else { return };
         let due = since.plus_nanos(self.config.ack_delay_ns);
         if due <= now {
             self.release_ack(index);
@@ -346,11 +348,11 @@ impl Shard {
         while let Some(cq) = self.effects.overflows.pop() {
             let victims: Vec<u32> = self.qps.indices().filter(|&index| self.uses_cq(index, cq)).collect();
             for index in victims {
-                self.drive(now, index, |rc, ctx| match rc.state() {
+                self.drive(now, index, |machine, ctx| match machine.state() {
                     // Nothing is posted, or everything is flushed already.
                     QpState::Reset | QpState::Err => {}
                     QpState::Init | QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe => {
-                        rc.modify(ctx, QpState::Err, &QpAttr::default(), QpAttrMask::STATE, None);
+                        machine.modify(ctx, QpState::Err, &QpAttr::default(), QpAttrMask::STATE, None);
                     }
                 });
             }

@@ -6,7 +6,7 @@
 //! Nothing can slip into a queue that was just reset, or into one that was just flushed without the poster knowing
 //! that it must ring.
 
-use userdma_verbs::{PostError, QpCap, QpInitAttr, QpState, Qpn, RecvWr, SendFlags, SendWr, Sge};
+use userdma_verbs::{PostError, QpCap, QpInitAttr, QpState, QpType, Qpn, RecvWr, SendFlags, SendWr, Sge};
 
 use crate::post::{check_recv, check_recv_state, check_send, check_send_state};
 use crate::sync::atomic::{AtomicU8, AtomicU32, Ordering};
@@ -19,6 +19,7 @@ use crate::{PdId, RecvQueue, WqeRing};
 #[derive(Debug)]
 pub struct QpShared {
     qpn: Qpn,
+    qp_type: QpType,
     pd: PdId,
     cap: QpCap,
     /// What is set in the flags of every send.
@@ -43,6 +44,7 @@ impl QpShared {
         let cap = init.cap;
         Self {
             qpn,
+            qp_type: init.qp_type,
             pd,
             cap,
             always: if init.sq_sig_all { SendFlags::SIGNALED } else { SendFlags::empty() },
@@ -59,6 +61,11 @@ impl QpShared {
     /// The queue pair's number.
     pub fn qpn(&self) -> Qpn {
         self.qpn
+    }
+
+    /// Its service.
+    pub fn qp_type(&self) -> QpType {
+        self.qp_type
     }
 
     /// Its protection domain.

@@ -13,6 +13,7 @@ mod id;
 mod psn;
 mod qp_state;
 mod time;
+mod transition;
 mod wc;
 mod wr;
 
@@ -26,7 +27,8 @@ pub use error::{
 pub use event::AsyncEvent;
 pub use id::{Gid, LKey, Lid, Msn, PKey, QKey, Qpn, RKey};
 pub use psn::Psn;
-pub use qp_state::{QpAttrMask, QpState, QpType, Transition};
+pub use qp_state::{QpAttrMask, QpState, QpType};
 pub use time::{AckTimeout, Time};
+pub use transition::Transition;
 pub use wc::{Wc, WcError, WcFlags, WcOpcode, WcStatus};
 pub use wr::{AtomicOp, BindMw, RecvWr, RemoteAddr, SendFlags, SendOp, SendWr, Sge, WrOpcode};

@@ -1,0 +1,89 @@
+//! Legal transitions between the states of a queue pair, and the attributes that each needs.
+
+use QpAttrMask as M;
+use QpState::{Err, Init, Reset, Rtr, Rts, Sqd, Sqe};
+
+use crate::{QpAttrMask, QpState, QpType};
+/// A legal transition: what must and what may be set with it, besides `STATE`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Transition {
+    /// Attributes that must be in the mask.
+    pub required: QpAttrMask,
+    /// Attributes that may be.
+    pub optional: QpAttrMask,
+}
+
+impl Transition {
+    /// The transition of a queue pair of this service from `from` to `to`, or `None` if there is none.
+    pub const fn of(qp_type: QpType, from: QpState, to: QpState) -> Option<Self> {
+        match qp_type {
+            QpType::Rc => Self::rc(from, to),
+            QpType::Uc | QpType::Ud | QpType::XrcSend | QpType::XrcRecv => None,
+        }
+    }
+
+    /// The transition of a reliable connection from `from` to `to`, or `None` if there is none.
+    ///
+    /// Any state may go to RESET, and any but RESET to ERR. As the kernel's `core/verbs.c qp_state_table`,
+    /// `IB_QPT_RC` columns; the row of SQE is left out, since a reliable connection goes from a send error to ERR.
+    pub const fn rc(from: QpState, to: QpState) -> Option<Self> {
+        let (required, optional) = match (from, to) {
+            (_, Reset) | (Init | Rtr | Rts | Sqd | Sqe | Err, Err) => (M::empty(), M::empty()),
+            (Reset, Init) => (RC_INIT, M::empty()),
+            (Init, Init) => (M::empty(), RC_INIT),
+            (Init, Rtr) => (RC_RTR, M::ALT_PATH.union(M::ACCESS_FLAGS).union(M::PKEY_INDEX)),
+            (Rtr, Rts) => (RC_RTS, RC_RTS_OPTIONAL),
+            (Rts, Rts) => (M::empty(), RC_RTS_OPTIONAL),
+            (Rts, Sqd) => (M::empty(), M::EN_SQD_ASYNC_NOTIFY),
+            (Sqd, Rts) => (M::empty(), RC_RTS_OPTIONAL),
+            (Sqd, Sqd) => (M::empty(), RC_SQD_OPTIONAL),
+            (Reset | Init | Rtr | Rts | Sqd | Sqe | Err, _) => return None,
+        };
+        Some(Self { required, optional })
+    }
+}
+
+const RC_INIT: M = M::PKEY_INDEX.union(M::PORT).union(M::ACCESS_FLAGS);
+const RC_RTR: M = M::AV
+    .union(M::PATH_MTU)
+    .union(M::DEST_QPN)
+    .union(M::RQ_PSN)
+    .union(M::MAX_DEST_RD_ATOMIC)
+    .union(M::MIN_RNR_TIMER);
+const RC_RTS: M =
+    M::TIMEOUT.union(M::RETRY_CNT).union(M::RNR_RETRY).union(M::SQ_PSN).union(M::MAX_QP_RD_ATOMIC);
+const RC_RTS_OPTIONAL: M =
+    M::CUR_STATE.union(M::ALT_PATH).union(M::ACCESS_FLAGS).union(M::MIN_RNR_TIMER).union(M::PATH_MIG_STATE);
+const RC_SQD_OPTIONAL: M = RC_RTS_OPTIONAL
+    .difference(M::CUR_STATE)
+    .union(M::PORT)
+    .union(M::AV)
+    .union(M::TIMEOUT)
+    .union(M::RETRY_CNT)
+    .union(M::RNR_RETRY)
+    .union(M::MAX_QP_RD_ATOMIC)
+    .union(M::PKEY_INDEX)
+    .union(M::MAX_DEST_RD_ATOMIC);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_rc_qp_walks_up_one_state_at_a_time() {
+        assert!(Transition::rc(Reset, Rtr).is_none());
+        assert!(Transition::rc(Init, Rts).is_none());
+        assert!(Transition::rc(Rtr, Rtr).is_none());
+        assert!(Transition::rc(Err, Init).is_none());
+        assert!(Transition::rc(Init, Rtr).is_some_and(|t| t.required.contains(M::DEST_QPN | M::AV)));
+    }
+
+    #[test]
+    fn every_state_may_go_to_reset_and_every_one_but_reset_to_err() {
+        for from in [Reset, Init, Rtr, Rts, Sqd, Sqe, Err] {
+            let nothing = Transition { required: M::empty(), optional: M::empty() };
+            assert_eq!(Transition::rc(from, Reset), Some(nothing));
+            assert_eq!(Transition::rc(from, Err), (from != Reset).then_some(nothing));
+        }
+    }
+}
