@@ -1,0 +1,66 @@
+# What the checks have in common; sourced by run-all, which says where everything is.
+# shellcheck shell=bash disable=SC2034,SC2154
+passed=0 failed=0 skipped=0
+pass() { passed=$((passed + 1)); echo "ok    $1"; }
+bad() { failed=$((failed + 1)); echo "FAILED: $1"; sed 's/^/        /' "$work/out" | tail -25; }
+skip() { skipped=$((skipped + 1)); echo "SKIP: $1"; }
+have() { command -v "$1" > /dev/null 2>&1; }
+plainly() {
+    if [ "$(id -u)" -eq 0 ]; then
+        setpriv --reuid 65534 --regid 65534 --clear-groups --no-new-privs "$@"
+    else
+        setpriv --no-new-privs "$@"
+    fi
+}
+run() { plainly timeout 60 "$userdma" run "$@"; }
+
+# One program: its output must match every pattern.
+one() { # NAME PATTERNS... -- COMMAND...
+    local name=$1 patterns=() status p; shift
+    while [ "$1" != -- ]; do patterns+=("$1"); shift; done
+    shift
+    run "$@" > "$work/out" 2>&1; status=$?
+    if [ $status -ne 0 ]; then echo "status $status" >> "$work/out"; bad "$name"; return; fi
+    for p in "${patterns[@]}"; do
+        if ! grep -Eq -- "$p" "$work/out"; then echo "nothing matches: $p" >> "$work/out"; bad "$name"; return; fi
+    done
+    pass "$name"
+}
+
+# Waits until a TCP port is listened on.
+listening() { # PORT PID
+    local hex i
+    hex=$(printf ':%04X' "$1")
+    for i in $(seq 200); do
+        grep -qi "$hex 0*:0000 0A" /proc/net/tcp /proc/net/tcp6 && return 0
+        kill -0 "$2" 2> /dev/null || return 1
+        sleep 0.1
+    done
+    return 1
+}
+
+# Two programs on two addresses that meet on a TCP port; the client's output (and the server's, if CHECK wants it) is judged.
+port=18600 host=0
+pair() { # NAME CHECK COMMAND...   CHECK is a function that reads the client's output
+    local name=$1 check=$2 a b server s1 s2; shift 2
+    port=$((port + 1)) host=$((host + 1))
+    a=127.31.$((host / 200)).$((host % 200 + 1)) b=127.32.$((host / 200)).$((host % 200 + 1))
+    run --device $a -- "$@" -p $port > "$work/server" 2>&1 & server=$!
+    if ! listening $port $server; then
+        cp "$work/server" "$work/out"; bad "$name: the server does not listen"; kill $server 2> /dev/null; wait $server; return
+    fi
+    run --device $b -- "$@" -p $port 127.0.0.1 > "$work/out" 2>&1; s2=$?
+    wait $server; s1=$?
+    if [ $s1 -ne 0 ] || [ $s2 -ne 0 ]; then
+        { echo "-- server, status $s1; client's status $s2"; tail -12 "$work/server"; } >> "$work/out"; bad "$name"; return
+    fi
+    if $check "$work/out" && $check "$work/server"; then pass "$name"; else cat "$work/server" >> "$work/out"; bad "$name: the output is not right"; fi
+}
+# ibv_rc_pingpong has compared every byte (-c) and says how many there were.
+pingpong() { grep -Eq "^$bytes bytes in .* seconds = .* Mbit/sec" "$1" && ! grep -q 'invalid data' "$1"; }
+# perftest's line: size, iterations, and figures above 0. A server of a one-sided test has no figures of its own.
+perf() { awk -v s="$size" -v n="$iterations" '$1 == s && $2 == n && $4 + 0 > 0 { found = 1 } END { exit !found }' "$1" ||
+    { [ "$1" = "$work/server" ] && grep -q '^ remote address' "$1"; }; }
+# With four queue pairs, or in both directions, the iterations are counted together.
+perf4() { iterations=800 perf "$1"; }
+perfb() { perf "$1" || iterations=400 perf "$1"; }
