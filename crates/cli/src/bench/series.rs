@@ -107,7 +107,7 @@ pub(crate) fn all() -> Vec<Series> {
         pair(Kind::UdpUnconnectedLatency, plain),
     );
     add("tcp_8", "8 bytes, both spin", PAGES, pair(Kind::TcpSpinLatency, plain));
-    for tool in tools::LATENCIES {
+    for tool in tools::UNMODIFIED.iter().chain(tools::LATENCIES) {
         add(tool.id, tool.about, tool.memory, Source::Tool(tool));
     }
     add(
@@ -140,6 +140,9 @@ pub(crate) fn all() -> Vec<Series> {
         PAGES,
         pair(Kind::WritePolledBandwidth, plain),
     );
+    for tool in tools::UNMODIFIED_STREAMS {
+        add(tool.id, tool.about, tool.memory, Source::Tool(tool));
+    }
     add("read_1m", "READ of 1 MiB", PAGES, pair(Kind::ReadBandwidth, plain));
     add("send_1m", "SEND of 1 MiB", PAGES, pair(Kind::SendBandwidth, plain));
     add("udp_stream_1024", "the raw stream, 1024 bytes a packet", PAGES, pair(Kind::UdpBandwidth, mtu));

@@ -3,6 +3,7 @@
 mod child;
 mod iperf3;
 mod libfabric;
+mod perftest;
 mod qperf;
 mod ucx;
 
@@ -59,6 +60,10 @@ fn find(program: &str) -> Option<PathBuf> {
 pub(crate) const LATENCIES: &[&Tool] = &[&libfabric::DGRAM, &libfabric::RXD, &ucx::AM_LAT];
 /// Half round trips of sides that block.
 pub(crate) const BLOCKING: &[&Tool] = &[&qperf::UDP_LAT];
+/// Half round trips of unmodified verbs programs over us.
+pub(crate) const UNMODIFIED: &[&Tool] = &[&perftest::SEND_LAT, &perftest::WRITE_LAT];
+/// Their goodput.
+pub(crate) const UNMODIFIED_STREAMS: &[&Tool] = &[&perftest::WRITE_BW];
 /// Goodput.
 pub(crate) const STREAMS: &[&Tool] = &[&iperf3::UDP, &qperf::UDP_BW, &iperf3::TCP];
 /// Messages a second.
