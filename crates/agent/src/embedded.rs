@@ -47,7 +47,7 @@ pub enum ClaimError {
     /// Somebody who does not share it has the port: another user, another program, or the kernel.
     #[error(
         "{ip} UDP port {port} is taken by somebody who does not share it (EADDRINUSE): stop that program, \
-         use another local address, or choose a private port{}",
+         use another local address, or choose a private port (`DeviceBuilder::private_port`){}",
         named(holder)
     )]
     Taken {
@@ -152,6 +152,9 @@ fn check_address(ip: IpAddr, before: &[IpAddr]) -> Result<(), ClaimError> {
     };
     if link_local {
         return Err(ClaimError::LinkLocal(ip));
+    }
+    if ip.is_unspecified() || ip.is_multicast() {
+        return Err(OpenError::NotUnicast { ip }.into());
     }
     if before.contains(&ip) {
         return Err(ClaimError::Twice(ip));
