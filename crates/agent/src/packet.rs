@@ -9,7 +9,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
-/// Descriptors that one message carries at most (`scm.h SCM_MAX_FD`).
+/// Descriptors that one message carries at most: the kernel refuses more.
 pub(crate) const MAX_DESCRIPTORS: usize = 253;
 
 /// Sends one message. It waits for room unless the socket does not.
