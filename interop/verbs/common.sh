@@ -39,22 +39,33 @@ listening() { # PORT PID
     return 1
 }
 
-# Two programs on two addresses that meet on a TCP port; the client's output (and the server's, if CHECK wants it) is judged.
+# Two programs that meet on a TCP port; the client's output (and the server's, if CHECK wants it) is judged.
 port=18600 host=0
-pair() { # NAME CHECK COMMAND...   CHECK is a function that reads the client's output
-    local name=$1 check=$2 a b server s1 s2; shift 2
-    port=$((port + 1)) host=$((host + 1))
-    a=127.31.$((host / 200)).$((host % 200 + 1)) b=127.32.$((host / 200)).$((host % 200 + 1))
-    run --device $a -- "$@" -p $port > "$work/server" 2>&1 & server=$!
+meet() { # NAME CHECK "OPTIONS OF THE SERVER'S RUN" "OF THE CLIENT'S" COMMAND...   CHECK reads an output
+    local name=$1 check=$2 first=$3 second=$4 server s1 s2; shift 4
+    port=$((port + 1))
+    # shellcheck disable=SC2086
+    run $first -- "$@" -p $port > "$work/server" 2>&1 & server=$!
     if ! listening $port $server; then
         cp "$work/server" "$work/out"; bad "$name: the server does not listen"; kill $server 2> /dev/null; wait $server; return
     fi
-    run --device $b -- "$@" -p $port 127.0.0.1 > "$work/out" 2>&1; s2=$?
+    # shellcheck disable=SC2086
+    run $second -- "$@" -p $port 127.0.0.1 > "$work/out" 2>&1; s2=$?
     wait $server; s1=$?
     if [ $s1 -ne 0 ] || [ $s2 -ne 0 ]; then
         { echo "-- server, status $s1; client's status $s2"; tail -12 "$work/server"; } >> "$work/out"; bad "$name"; return
     fi
     if $check "$work/out" && $check "$work/server"; then pass "$name"; else cat "$work/server" >> "$work/out"; bad "$name: the output is not right"; fi
+}
+# On two addresses.
+pair() { # NAME CHECK COMMAND...
+    host=$((host + 1))
+    meet "$1" "$2" "--device 127.31.$((host / 200)).$((host % 200 + 1))" \
+        "--device 127.32.$((host / 200)).$((host % 200 + 1))" "${@:3}"
+}
+# On one address, which their devices share.
+together() { # NAME CHECK COMMAND...
+    meet "$1" "$2" "--device 127.0.34.2" "--device 127.0.34.2" "${@:3}"
 }
 # ibv_rc_pingpong has compared every byte (-c) and says how many there were.
 pingpong() { grep -Eq "^$bytes bytes in .* seconds = .* Mbit/sec" "$1" && ! grep -q 'invalid data' "$1"; }

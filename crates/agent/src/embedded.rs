@@ -1,4 +1,4 @@
-//! The agent inside the process: it claims the device's own addresses and serves nobody else.
+//! Devices that have their address and port alone: on private ports, and where there is no agent.
 
 use std::io;
 use std::net::IpAddr;
@@ -6,7 +6,10 @@ use std::net::IpAddr;
 use userdma_link::{OpenError, UdpConfig, UdpLink, interface_of};
 use userdma_mem::LinkId;
 
+use crate::Lease;
+use crate::desk::FIRST_INDEX;
 use crate::devices::device_name;
+use crate::holder::Holder;
 
 /// What to claim.
 #[derive(Clone, Debug, Default)]
@@ -41,23 +44,67 @@ pub enum ClaimError {
     /// The address could not be had: the reason names it.
     #[error(transparent)]
     Link(#[from] OpenError),
+    /// Somebody who does not share it has the port: another user, another program, or the kernel.
+    #[error(
+        "{ip} UDP port {port} is taken by somebody who does not share it (EADDRINUSE): stop that program, \
+         use another local address, or choose a private port (`DeviceBuilder::private_port`){}",
+        named(holder)
+    )]
+    Taken {
+        /// The address.
+        ip: IpAddr,
+        /// The port.
+        port: u16,
+        /// Who has it, as far as it can be known.
+        holder: Option<Holder>,
+    },
+    /// Every slot of the port is in use.
+    #[error("{ip} UDP port {port} has 1022 devices already: use another local address, or a private port")]
+    NoSlot {
+        /// The address.
+        ip: IpAddr,
+        /// The port.
+        port: u16,
+    },
+    /// The process that hands out the slots is there and does not answer.
+    #[error(
+        "process {pid}, which hands out slots of the port to this user's processes, does not answer: is it stopped?"
+    )]
+    Silent {
+        /// The process; 0 if it is in another process namespace.
+        pid: i32,
+    },
+    /// The agent could not do it.
+    #[error("slot of the port: {0}")]
+    Agent(String),
+    /// The system did not give what keeps a slot.
+    #[error("thread that keeps a slot: {0}")]
+    Slot(io::Error),
     /// The kernel did not list its interfaces.
     #[error("list of interfaces: {0}")]
     Interfaces(io::Error),
 }
 
+fn named(holder: &Option<Holder>) -> String {
+    holder.as_ref().map_or_else(String::new, |holder| format!("; {holder}"))
+}
+
 /// What an agent hands out.
 #[derive(Debug)]
 pub struct Claimed {
-    /// The upper ten bits of the device's QPNs: 1, since every address is a host of its own.
+    /// The upper ten bits of the device's QPNs: 1 ..= 1022.
     pub slot: u16,
+    /// The lower 14 bits of the first queue pair's: 2 ..= 16383.
+    pub first_index: u16,
     /// The name of the device: that of the first address's interface.
     pub name: String,
     /// A link for each address, in their order; open.
     pub links: Vec<UdpLink>,
+    /// What keeps the slot, if the port is shared.
+    pub lease: Option<Lease>,
 }
 
-/// An agent that serves its own process.
+/// Claims addresses for this process alone.
 #[derive(Debug)]
 pub struct Embedded;
 
@@ -70,20 +117,32 @@ impl Embedded {
     /// # Errors
     /// An address that another process has, or that this machine has not, is named. Nothing stays claimed.
     pub fn claim(config: &ClaimConfig) -> Result<Claimed, ClaimError> {
-        let addresses: Vec<IpAddr> = config.addresses.iter().map(IpAddr::to_canonical).collect();
-        let first = *addresses.first().ok_or(ClaimError::NoAddress)?;
-        if addresses.len() > Self::MAX_ADDRESSES {
-            return Err(ClaimError::TooMany { given: addresses.len(), max: Self::MAX_ADDRESSES });
-        }
-        for (i, ip) in addresses.iter().enumerate() {
-            check_address(*ip, &addresses[..i])?;
-        }
+        let addresses = check_addresses(config)?;
         let links = (0u8..).zip(&addresses).map(|(id, ip)| UdpLink::open(LinkId(id), *ip, 0, &config.udp));
         let links = links.collect::<Result<Vec<_>, _>>()?;
-        let interface = interface_of(first, 0).map_err(ClaimError::Interfaces)?;
-        let name = device_name(interface.as_ref().map_or("unknown", |i| &i.name));
-        Ok(Claimed { slot: SLOT, name, links })
+        Ok(Claimed { slot: SLOT, first_index: FIRST_INDEX, name: name_of(addresses[0])?, links, lease: None })
     }
+}
+
+/// The addresses in their plain form: one at least, each once, none that peers cannot route to.
+pub(crate) fn check_addresses(config: &ClaimConfig) -> Result<Vec<IpAddr>, ClaimError> {
+    let addresses: Vec<IpAddr> = config.addresses.iter().map(IpAddr::to_canonical).collect();
+    if addresses.is_empty() {
+        return Err(ClaimError::NoAddress);
+    }
+    if addresses.len() > Embedded::MAX_ADDRESSES {
+        return Err(ClaimError::TooMany { given: addresses.len(), max: Embedded::MAX_ADDRESSES });
+    }
+    for (i, ip) in addresses.iter().enumerate() {
+        check_address(*ip, &addresses[..i])?;
+    }
+    Ok(addresses)
+}
+
+/// The name of a device whose first address is `first`.
+pub(crate) fn name_of(first: IpAddr) -> Result<String, ClaimError> {
+    let interface = interface_of(first, 0).map_err(ClaimError::Interfaces)?;
+    Ok(device_name(interface.as_ref().map_or("unknown", |i| &i.name)))
 }
 
 fn check_address(ip: IpAddr, before: &[IpAddr]) -> Result<(), ClaimError> {
@@ -94,13 +153,16 @@ fn check_address(ip: IpAddr, before: &[IpAddr]) -> Result<(), ClaimError> {
     if link_local {
         return Err(ClaimError::LinkLocal(ip));
     }
+    if ip.is_unspecified() || ip.is_multicast() {
+        return Err(OpenError::NotUnicast { ip }.into());
+    }
     if before.contains(&ip) {
         return Err(ClaimError::Twice(ip));
     }
     Ok(())
 }
 
-/// The slot of a process that is alone on its address. Slot 0 is the agent's, for QPN 0 and 1.
+/// The slot of a process that is alone on its address. Slot 0 has QPN 0 and 1.
 const SLOT: u16 = 1;
 
 #[cfg(test)]

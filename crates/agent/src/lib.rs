@@ -1,12 +1,38 @@
 //! What a host has once: the addresses, the slots of the QPN space, the sockets.
 //!
-//! Floor 4. For now the agent is embedded in each process: it claims the device's own addresses, so that 127.0.0.2
-//! and 127.0.0.3 are two hosts, and a second process on the same address is told that it is taken.
+//! Floor 4. Any number of processes of one user share an address and its port 4791. Each device has a *slot*, the upper ten bits
+//! of its QPNs, and the socket to which the kernel steers the slot's packets.
+//!
+//! ```text
+//!   process 1            process 2            process 3
+//!   agent ◀── claims ─── lease                lease         one agent for each user and network namespace:
+//!   lease                parks ◀── sockets ── parks         the process that was first, then any other
+//!   slot 1: socket       slot 2: socket       slot 3: socket
+//!      ▲                    ▲                    ▲
+//!      └────────────────────┴── the kernel, by destination QPN ── UDP port 4791 of an address
+//! ```
+//!
+//! [`claim`] gets a slot; [`Embedded`] claims a port that is not shared.
 
 #![forbid(unsafe_code)]
 
+mod client;
+mod desk;
 mod devices;
 mod embedded;
+mod group;
+mod holder;
+mod lease;
+mod message;
+mod names;
+mod packet;
+mod park;
+mod server;
+mod shared;
+mod wait;
 
 pub use devices::{DeviceInfo, devices};
 pub use embedded::{ClaimConfig, ClaimError, Claimed, Embedded};
+pub use holder::{Holder, Program, holders};
+pub use lease::Lease;
+pub use shared::claim;

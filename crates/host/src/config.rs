@@ -10,7 +10,7 @@ use userdma_link::Faults;
 pub struct HostConfig {
     /// Our addresses, one GID each, index 0 first: IPv4, IPv6 or both. At least one.
     pub addresses: Vec<IpAddr>,
-    /// A UDP port other than 4791, on which only devices configured alike can be reached.
+    /// A UDP port that is not shared, usually other than 4791: then only devices configured alike can be reached.
     pub private_port: Option<u16>,
     /// What a bad network does to the packets we receive; nothing by default.
     pub faults: Faults,

@@ -39,7 +39,11 @@ impl OpenError {
     /// The number that says the most of it.
     pub const fn errno(&self) -> Errno {
         match self {
-            Self::Claim(ClaimError::Link(LinkError::AddrInUse { .. })) => Errno::Eaddrinuse,
+            Self::Claim(
+                ClaimError::Taken { .. }
+                | ClaimError::NoSlot { .. }
+                | ClaimError::Link(LinkError::AddrInUse { .. }),
+            ) => Errno::Eaddrinuse,
             Self::Claim(ClaimError::Link(LinkError::AddrNotAvailable { .. })) => Errno::Eaddrnotavail,
             Self::Claim(_) | Self::Capture { .. } | Self::Host(_) | Self::System { .. } => Errno::Einval,
         }

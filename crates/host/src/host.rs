@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use userdma_agent::{ClaimConfig, Embedded};
+use userdma_agent::{ClaimConfig, ClaimError, Claimed, Embedded};
 use userdma_ibt::Stats;
 use userdma_link::{Capture, FaultStats, Link, UdpConfig, UdpLink};
 use userdma_mem::Region;
@@ -43,17 +43,10 @@ impl Host {
     pub fn open(config: &HostConfig) -> Result<Self, OpenError> {
         fork::watch();
         userdma_mem::install_fault_handler().map_err(system("fault handler"))?;
-        let usual = UdpConfig::default();
-        let udp = UdpConfig {
-            port: config.private_port.unwrap_or(usual.port),
-            recv_buffer: config.recv_buffer.unwrap_or(usual.recv_buffer),
-            ..usual
-        };
-        let claimed = Embedded::claim(&ClaimConfig { addresses: config.addresses.clone(), udp })?;
-        let mut links = claimed.links;
+        let Claimed { slot, first_index, name, mut links, lease } = claim(config)?;
         links.iter_mut().for_each(|link| link.set_faults(Some(&config.faults)));
         let gids: Vec<_> = links.iter().map(gid_entry).collect();
-        let shard = Shard::new(shard_config(config, claimed.slot, &gids, &links, udp.port));
+        let shard = Shard::new(shard_config(config, (slot, first_index), &gids, &links));
         let sockets =
             links.iter().map(|link| link.as_fd().try_clone_to_owned()).collect::<Result<Vec<_>, _>>();
         let shared = Shared {
@@ -74,8 +67,9 @@ impl Host {
             capture: Mutex::new(None),
             channels: Mutex::default(),
             gids,
-            name: claimed.name,
+            name,
             generation: fork::generation(),
+            lease,
         };
         let host = Self { owner: Arc::new(Owner::new(shared)) };
         exit::watch(&host.owner.shared);
@@ -361,6 +355,18 @@ impl Host {
     }
 }
 
+/// Claims the addresses: of the standard's port a slot, which leaves room for others; a private port alone.
+fn claim(config: &HostConfig) -> Result<Claimed, ClaimError> {
+    let usual = UdpConfig::default();
+    let udp = UdpConfig {
+        port: config.private_port.unwrap_or(usual.port),
+        recv_buffer: config.recv_buffer.unwrap_or(usual.recv_buffer),
+        ..usual
+    };
+    let claim = ClaimConfig { addresses: config.addresses.clone(), udp };
+    if config.private_port.is_some() { Embedded::claim(&claim) } else { userdma_agent::claim(&claim) }
+}
+
 fn gid_entry(link: &UdpLink) -> GidEntry {
     GidEntry {
         gid: Gid::from(link.local()),
@@ -374,18 +380,18 @@ fn gid_entry(link: &UdpLink) -> GidEntry {
 
 fn shard_config(
     config: &HostConfig,
-    slot: u16,
+    (slot, first_index): (u16, u16),
     gids: &[GidEntry],
     links: &[UdpLink],
-    port: u16,
 ) -> ShardConfig {
     let usual = ShardConfig::default();
     ShardConfig {
         seed: config.seed.unwrap_or_else(random),
         slot,
+        first_index,
         gids: gids.to_vec(),
         links: links.iter().map(UdpLink::caps).collect(),
-        peer_port: port,
+        peer_port: config.private_port.unwrap_or(usual.peer_port),
         max_window: config.max_window.unwrap_or(usual.max_window),
         ..usual
     }

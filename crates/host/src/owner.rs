@@ -63,5 +63,11 @@ impl Drop for Owner {
         if self.shared.check().is_ok() {
             let _ = self.shared.ring(Role::Control);
         }
+        // Of a device that has failed it is not known; the slot goes back all the same, with the rest of the device.
+        if let Some(lease) = &self.shared.lease
+            && let Ok(next) = self.command(|core, _| core.shard.next_index())
+        {
+            lease.set_next_index(next);
+        }
     }
 }

@@ -4,7 +4,6 @@
 //! the sockets for a lease; while somebody waits for an event it parks.
 
 use std::io;
-use std::mem::MaybeUninit;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,6 +11,7 @@ use std::thread::{Builder, JoinHandle};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use userdma_link::clock;
+use userdma_link::descriptors::with_signals_blocked;
 
 use crate::drive::Role;
 use crate::gate::Visit;
@@ -132,23 +132,6 @@ impl Thread {
 pub(crate) fn timespec(ns: u64) -> Timespec {
     // At most 2^64 ns, which are less than 2^63 s; the remainder is below 10^9.
     Timespec { tv_sec: (ns / 1_000_000_000).cast_signed(), tv_nsec: (ns % 1_000_000_000).cast_signed() }
-}
-
-/// Runs `f` with every signal blocked, so that a thread that it starts never runs a handler of the program.
-#[allow(unsafe_code)]
-fn with_signals_blocked<R>(f: impl FnOnce() -> R) -> R {
-    let mut all = MaybeUninit::uninit();
-    let mut before = MaybeUninit::uninit();
-    // SAFETY: `sigfillset` makes `all` a set, `pthread_sigmask` reads it and makes `before` one. Neither fails with these
-    // arguments.
-    unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
-    }
-    let result = f();
-    // SAFETY: `before` was made by the call above.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
-    result
 }
 
 /// The bell and one socket for each address of a device.

@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
+use userdma_agent::Lease;
 use userdma_link::{Capture, is_readable};
 use userdma_nic::{Doorbells, GidEntry};
 use userdma_verbs::{AsyncEvent, Qpn};
@@ -45,6 +46,8 @@ pub(crate) struct Shared {
     pub(crate) gids: Vec<GidEntry>,
     pub(crate) name: String,
     pub(crate) generation: u64,
+    /// Our part of a port that is shared. The last field: it goes back when the sockets are closed.
+    pub(crate) lease: Option<Lease>,
 }
 
 /// Counts of polls, on a cache line of their own: pollers write, the progress thread reads now and then.

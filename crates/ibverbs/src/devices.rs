@@ -146,12 +146,6 @@ impl DeviceObject {
 /// Says on standard error why a device cannot be opened: verbs programs only print what the number stands for.
 fn error_of(name: &str, error: userdma_host::OpenError) -> userdma_host::OpenError {
     eprintln!("userdma: device {name}: {error}");
-    if error.errno() == userdma_verbs::Errno::Eaddrinuse {
-        eprintln!(
-            "userdma: each process needs an address of its own: userdma run --device 127.0.0.2 -- PROGRAM, \
-             --device 127.0.0.3 for the next"
-        );
-    }
     error
 }
 

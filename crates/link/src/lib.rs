@@ -9,6 +9,7 @@
 //! Nothing here allocates, locks or formats per packet, unless a tap or an injector is set.
 
 pub mod clock;
+pub mod descriptors;
 mod fault;
 mod iface;
 mod link;
@@ -21,4 +22,6 @@ pub use fault::{FaultInjector, FaultStats, Faults, ParseFaultsError};
 pub use iface::{Interface, InterfaceAddr, interface_of, interfaces};
 pub use link::{Link, is_readable};
 pub use tap::{Capture, Tap};
-pub use udp::{BufferSize, OpenError, RecvReport, SendReport, TX_SOCKETS, TooLong, UdpConfig, UdpLink};
+pub use udp::{
+    BufferSize, OpenError, RecvReport, SendReport, TX_SOCKETS, TooLong, UdpConfig, UdpLink, shared,
+};

@@ -1,7 +1,7 @@
 //! RoCE v2 over UDP sockets.
 //!
-//! One socket receives: it is bound to the link's address and the RoCE port, and to nobody else's, so two links are two
-//! hosts. Eight sockets send, each from a port of its own; a queue pair keeps to one of them for its life, so that its
+//! One socket receives: it is bound to the link's address and the RoCE port, alone or as one of a group that processes share
+//! ([`shared`]), and to no other address, so links on two addresses are two hosts. Eight sockets send, each from a port of its own; a queue pair keeps to one of them for its life, so that its
 //! packets take one path. They are never connected: only then does the kernel number IPv4 packets from 0, which
 //! the ICRC covers.
 //!
@@ -16,12 +16,13 @@ mod pace;
 mod probe;
 mod recv;
 mod send;
+pub mod shared;
 mod sockaddr;
 mod socket;
 
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use userdma_mem::{Frame, FrameMeta, LinkCaps, LinkId, Route, TxBatch};
 use userdma_verbs::Time;
@@ -86,6 +87,8 @@ pub struct UdpLink {
     port: u16,
     tx_ports: [u16; TX_SOCKETS],
     recv_buffer: BufferSize,
+    /// Datagrams that the receive socket had dropped for others.
+    drops_before: u32,
     send_buffer: BufferSize,
     sender: Sender,
     receiver: Receiver,
@@ -102,8 +105,33 @@ impl UdpLink {
     /// link cannot do without.
     pub fn open(id: LinkId, local: IpAddr, scope_id: u32, config: &UdpConfig) -> Result<Self, OpenError> {
         let local = local.to_canonical();
+        Self::with_sockets(id, local, scope_id, config, Sockets::open(local, scope_id, config)?)
+    }
+
+    /// Opens a link from `local` that receives by `member`, a socket that [`shared::bind_member`] bound to `local` and
+    /// `config.port`. Packets that waited in it are dropped.
+    ///
+    /// # Errors
+    /// The kernel refuses an option that the link cannot do without.
+    pub fn open_member(
+        id: LinkId,
+        local: IpAddr,
+        member: OwnedFd,
+        config: &UdpConfig,
+    ) -> Result<Self, OpenError> {
+        let local = local.to_canonical();
+        Self::with_sockets(id, local, 0, config, Sockets::open_member(local, member, config)?)
+    }
+
+    fn with_sockets(
+        id: LinkId,
+        local: IpAddr,
+        scope_id: u32,
+        config: &UdpConfig,
+        sockets: Sockets,
+    ) -> Result<Self, OpenError> {
         let Sockets { receive, receive_port, receive_buffer, transmit, transmit_ports, transmit_buffer } =
-            Sockets::open(local, scope_id, config)?;
+            sockets;
         let interface = iface::interface_of(local, scope_id).map_err(|source| OpenError::Io {
             ip: local,
             port: config.port,
@@ -114,6 +142,7 @@ impl UdpLink {
         let mtu = interface.map_or(LEAST_MTU, |interface| interface.mtu);
         let segmentation = probe::segmentation(transmit[0].as_fd(), config);
         let coalescing = probe::coalescing(receive.as_fd(), config);
+        let drops_before = options::drops(receive.as_fd()).unwrap_or(0);
         Ok(Self {
             id,
             local,
@@ -123,6 +152,7 @@ impl UdpLink {
             port: receive_port,
             tx_ports: transmit_ports,
             recv_buffer: receive_buffer,
+            drops_before,
             send_buffer: transmit_buffer,
             sender: Sender::new(transmit, local.is_ipv4(), segmentation, config),
             receiver: Receiver::new(receive, id, (local, receive_port), coalescing, config),
@@ -180,7 +210,7 @@ impl UdpLink {
     /// # Errors
     /// What the kernel says to the question.
     pub fn recv_drops(&self) -> io::Result<u32> {
-        options::drops(self.as_fd())
+        options::drops(self.as_fd()).map(|drops| drops.wrapping_sub(self.drops_before))
     }
 
     /// The way to a peer by transmit socket `socket` (taken modulo 8), with the link's usual traffic class and

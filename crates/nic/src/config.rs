@@ -30,6 +30,8 @@ pub struct ShardConfig {
     pub seed: u64,
     /// The upper ten bits of the device's QPNs: 0 ..= 1022.
     pub slot: u16,
+    /// The lower 14 bits of the first queue pair's QPN: 2 ..= 16383. They go on from there, and come round.
+    pub first_index: u16,
     /// The GID table; index 0 is the default.
     pub gids: Vec<GidEntry>,
     /// The links, by [`LinkId`].
@@ -48,6 +50,7 @@ impl Default for ShardConfig {
         Self {
             seed: 0,
             slot: 1,
+            first_index: 2,
             gids: Vec::new(),
             links: Vec::new(),
             peer_port: userdma_wire::ROCE_V2_PORT,

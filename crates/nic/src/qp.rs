@@ -60,8 +60,24 @@ pub(crate) struct QpTable {
 }
 
 impl QpTable {
-    pub(crate) fn new() -> Self {
-        Self { entries: std::iter::repeat_with(|| None).take(FIRST_INDEX).collect(), free: VecDeque::new() }
+    /// An empty table whose first queue pair gets index `first`: 2 ..= 16383. Those before it come last.
+    pub(crate) fn new(first: u16) -> Self {
+        let first = usize::from(first).clamp(FIRST_INDEX, MAX_QPS - 1);
+        Self {
+            entries: std::iter::repeat_with(|| None).take(first).collect(),
+            free: (FIRST_INDEX..first).map(table_index).collect(),
+        }
+    }
+
+    /// The index that the next queue pair would get.
+    pub(crate) fn next_index(&self) -> u16 {
+        let next = if self.entries.len() < MAX_QPS {
+            Some(table_index(self.entries.len()))
+        } else {
+            self.free.front().copied()
+        };
+        // Without any free one, where a table begins.
+        next.and_then(|index| u16::try_from(index).ok()).unwrap_or(2)
     }
 
     /// An index that is free, longest unused first; `None` if there is none.
@@ -110,3 +126,26 @@ impl QpTable {
 
 /// Indices 0 and 1 are left out: in slot 0 they are the QPNs of SMI and GSI.
 const FIRST_INDEX: usize = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn indices_go_on_from_the_first_and_come_round() {
+        let mut table = QpTable::new(16_381);
+        assert_eq!((table.len(), table.next_index()), (0, 16_381));
+        let given: Vec<_> = (0..5).map(|_| table.reserve().unwrap()).collect();
+        assert_eq!(given, [16_381, 16_382, 16_383, 2, 3]);
+        assert_eq!((table.len(), table.next_index()), (5, 4));
+    }
+
+    #[test]
+    fn a_table_has_as_many_indices_wherever_it_begins() {
+        for first in [2, 9000, 16_383] {
+            let mut table = QpTable::new(first);
+            assert_eq!(std::iter::from_fn(|| table.reserve()).count(), MAX_QPS - FIRST_INDEX);
+            assert_eq!(table.len(), MAX_QPS - FIRST_INDEX);
+        }
+    }
+}

@@ -63,7 +63,7 @@ impl Shard {
             mrs: MrTable::new(config.seed),
             cqs: Slab::new(),
             ahs: Slab::new(),
-            qps: QpTable::new(),
+            qps: QpTable::new(config.first_index),
             windows: Windows::new(config.max_window),
             inbound: Inbound::default(),
             stats: Stats::default(),
@@ -86,6 +86,11 @@ impl Shard {
     /// The device's doorbells: rung after a post, on any thread, unless whoever posts calls [`Shard::handle_post`] himself.
     pub fn doorbells(&self) -> Arc<Doorbells> {
         Arc::clone(&self.doorbells)
+    }
+
+    /// The lower 14 bits of the QPN that the next queue pair would get.
+    pub fn next_index(&self) -> u16 {
+        self.qps.next_index()
     }
 
     /// What was counted.

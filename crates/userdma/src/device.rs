@@ -69,12 +69,14 @@ impl Device {
     /// commas (`"10.0.0.1,2001:db8::1"`).
     ///
     /// # Errors
-    /// [`Error::Open`] names the address if it is not this machine's, or taken: by another process or by this one.
+    /// [`Error::Open`] names the address if it is not this machine's, or its port taken by somebody who does not share it: another
+    /// user, another program, or the kernel.
     ///
     /// ```
     /// let device = userdma::Device::open("127.0.21.2")?;
-    /// let taken = userdma::Device::open("127.0.21.2").unwrap_err();
-    /// assert!(taken.to_string().contains("127.0.21.2"));
+    /// // Devices of one user share an address, in one process or in many.
+    /// let other = userdma::Device::open("127.0.21.2")?;
+    /// assert_eq!(device.gids().next(), other.gids().next());
     /// # Ok::<_, userdma::Error>(())
     /// ```
     pub fn open(name: &str) -> Result<Self, Error> {
@@ -215,7 +217,7 @@ impl DeviceBuilder {
         self
     }
 
-    /// A UDP port other than 4791: only devices with the same port are reached.
+    /// A UDP port that this device has alone: only devices with the same port are reached.
     #[must_use]
     pub fn private_port(mut self, port: u16) -> Self {
         self.private_port = Some(port);

@@ -66,11 +66,17 @@ fn addresses_that_cannot_be_had_are_named() {
 
 #[test]
 fn an_address_that_is_taken_is_named() {
-    let _device = Device::open("127.0.150.3").unwrap();
-    refused(
-        Device::open("127.0.150.3"),
-        Errno::Eaddrinuse,
-        "cannot open the device: 127.0.150.3 UDP port 4791 is taken, by another process or by this one (EADDRINUSE): close it there, use another local address, or choose a private port (`DeviceBuilder::private_port`)",
+    let _stranger = std::net::UdpSocket::bind("127.0.150.3:4791").unwrap();
+    let error = Device::open("127.0.150.3").unwrap_err();
+    assert_eq!(error.errno(), Errno::Eaddrinuse);
+    let (text, who) = error.to_string().split_once("; ").map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
+    assert_eq!(
+        text,
+        "cannot open the device: 127.0.150.3 UDP port 4791 is taken by somebody who does not share it (EADDRINUSE): stop that program, use another local address, or choose a private port (`DeviceBuilder::private_port`)"
+    );
+    assert!(
+        who.starts_with("127.0.150.3 belongs to ") && who.contains(&std::process::id().to_string()),
+        "{who}"
     );
 }
 

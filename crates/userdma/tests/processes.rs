@@ -1,4 +1,5 @@
-//! Devices of several processes: addresses that are taken, peers that are killed, children of `fork`.
+//! Devices of several processes: peers that are killed, programs that exit, children of `fork`. Several processes on one address
+//! are in `one_address.rs`.
 
 #![allow(
     clippy::unwrap_used,
@@ -10,78 +11,15 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use common::other::{Other, hex, is_child, meet, offer_memory, say, unhex};
 use common::{ALL, LONG, pattern};
 use userdma::{
-    AckTimeout, Device, Endpoint, Error, Exchange, HostError, Inline, RemoteMr, RtrAttr, RtsAttr, SendFlags,
-    WcStatus, exchange,
+    AckTimeout, Device, Error, HostError, Inline, RtrAttr, RtsAttr, SendFlags, WcStatus, exchange,
 };
 
 const SIGNALED: SendFlags = SendFlags::SIGNALED;
-
-/// Another process: this test program, running one function of this file.
-struct Other {
-    child: Child,
-    out: BufReader<std::process::ChildStdout>,
-}
-
-impl Other {
-    fn start(test: &str) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", test, "--nocapture"])
-            .env(CHILD, "1")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let out = BufReader::new(child.stdout.take().unwrap());
-        Self { child, out }
-    }
-
-    /// The next line that begins with the mark; what the test harness prints is passed over.
-    fn line(&mut self) -> String {
-        let lines = (&mut self.out).lines().map(Result::unwrap);
-        let mut marked = lines.filter_map(|line| line.split_once(MARK).map(|(_, rest)| rest.to_owned()));
-        marked.next().expect("the other process says something")
-    }
-}
-
-impl Drop for Other {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn is_child() -> bool {
-    std::env::var_os(CHILD).is_some()
-}
-
-fn say(text: &str) {
-    let mut out = std::io::stdout();
-    writeln!(out, "{MARK}{text}").and_then(|()| out.flush()).unwrap();
-}
-
-#[test]
-fn a_second_process_is_told_that_the_address_is_taken() {
-    const ADDRESS: &str = "127.0.130.2";
-    if is_child() {
-        match Device::open(ADDRESS) {
-            Ok(_) => say("opened"),
-            Err(error) => say(&format!("{error} {:?}", error.errno())),
-        }
-        return;
-    }
-    let device = Device::open(ADDRESS).unwrap();
-    let said = Other::start("a_second_process_is_told_that_the_address_is_taken").line();
-    assert!(said.contains(ADDRESS) && said.contains("taken") && said.ends_with("Eaddrinuse"), "{said}");
-    drop(device);
-    let said = Other::start("a_second_process_is_told_that_the_address_is_taken").line();
-    assert_eq!(said, "opened", "the address is free again");
-}
 
 /// The child offers memory and sleeps; the parent uses it, then kills the child in the middle of a WRITE.
 #[test]
@@ -127,29 +65,6 @@ fn a_killed_peer_ends_work_within_the_retry_limit() {
     }
     assert_eq!(wcs.last().map(|wc| wc.status), Some(WcStatus::RetryExcErr));
     assert!(userdma::uptime() - started < Duration::from_secs(10));
-}
-
-/// Opens memory to whoever sends its endpoint on the standard input, and sleeps for ever.
-fn offer_memory(address: &str, len: usize) {
-    let device = Device::open(address).unwrap();
-    let pd = device.alloc_pd().unwrap();
-    let cq = device.create_cq(1).unwrap();
-    let mr = pd.alloc(len, ALL).unwrap();
-    let qp = pd.create_qp(&cq, &cq).build().unwrap();
-    say(&hex(&(qp.endpoint(), mr.remote())));
-    let mut line = String::new();
-    std::io::stdin().read_line(&mut line).unwrap();
-    let _qp = qp.connect(&unhex(&line)).unwrap();
-    say("connected");
-    std::thread::sleep(Duration::from_secs(60));
-}
-
-/// The parent's side of [`offer_memory`].
-fn meet(other: &mut Other, ours: &Endpoint) -> (Endpoint, RemoteMr) {
-    let theirs = unhex(&other.line());
-    writeln!(other.child.stdin.as_mut().unwrap(), "{}", hex(ours)).unwrap();
-    assert_eq!(other.line(), "connected");
-    theirs
 }
 
 /// A program that has its last message and calls `exit` drops nothing; the acknowledgement has waited for a reply until then.
@@ -248,19 +163,4 @@ fn two_processes_meet_over_tcp() {
     drop(other);
 }
 
-fn hex<T: Exchange>(value: &T) -> String {
-    let mut bytes = vec![0; T::LEN];
-    value.encode(&mut bytes);
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn unhex<T: Exchange>(text: &str) -> T {
-    let digits = text.trim().as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).unwrap());
-    let bytes: Vec<u8> = digits.map(|pair| u8::from_str_radix(pair, 16).unwrap()).collect();
-    T::decode(&bytes)
-}
-
-const CHILD: &str = "USERDMA_TEST_CHILD";
-/// Begins what one process says to the other.
-const MARK: &str = "#>";
 const PORT: u16 = 18_599;

@@ -12,6 +12,10 @@ if have ib_write_bw; then
     pair "ib_atomic_bw" perf ib_atomic_bw -d roce_lo -F -n 200
     pair "ib_atomic_bw -A CMP_AND_SWAP" perf ib_atomic_bw -d roce_lo -F -n 200 -A CMP_AND_SWAP
     size=65536
+    for tool in ib_write_bw ib_read_bw ib_send_bw; do
+        together "$tool, one address" perf $tool -F -n 200 -s 65536
+    done
+    meet "ib_write_bw, nothing said of devices" perf "" "" ib_write_bw -F -n 200 -s 65536
     pair "ib_send_bw -e" perf ib_send_bw -d roce_lo -F -n 200 -s 65536 -e
     pair "ib_write_bw -b" perfb ib_write_bw -d roce_lo -F -n 200 -s 65536 -b
     size=2

@@ -54,8 +54,8 @@ const V4: &[Family] = &[Family::V4];
 const V6: &[Family] = &[Family::V6];
 
 /// Set before the socket is bound. Segmentation and coalescing are not here: they are probed (`probe.rs`), the
-/// buffers neither: they are asked for with a size ([`set_buffers`]). `SO_REUSEPORT` is missing on purpose: the
-/// port must be taken by one process only. `IP_PKTINFO` is not needed on a socket bound to one address.
+/// buffers neither: they are asked for with a size ([`set_buffers`]). `SO_REUSEPORT` is missing on purpose: a
+/// port that is not shared must be taken by one process only (those that are: `shared.rs`). `IP_PKTINFO` is not needed on a socket bound to one address.
 const TABLE: &[SocketOption] = &[
     SocketOption {
         name: "IPV6_V6ONLY",

@@ -12,9 +12,10 @@ pub(super) fn segmentation(fd: BorrowedFd<'_>, config: &UdpConfig) -> bool {
     config.segmentation && set(fd, libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok()
 }
 
-/// Turns coalescing on for a receive socket, where the kernel has it.
+/// Turns coalescing on for a receive socket, where the kernel has it; or off, if that is asked for, since whoever had the
+/// socket before may have turned it on.
 pub(super) fn coalescing(fd: BorrowedFd<'_>, config: &UdpConfig) -> bool {
-    config.coalescing && set_coalescing(fd, true).is_ok()
+    set_coalescing(fd, config.coalescing).is_ok() && config.coalescing
 }
 
 /// Turns coalescing on or off for a receive socket.

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::options::{self, BufferSize, Family, Role};
-use super::{TX_SOCKETS, UdpConfig};
+use super::{TX_SOCKETS, UdpConfig, shared};
 
 /// Why a link could not be opened. Nothing stays open.
 #[derive(Debug, thiserror::Error)]
@@ -75,16 +75,32 @@ pub(super) struct Sockets {
 }
 
 impl Sockets {
+    /// Sockets of which the receiving one has the port alone.
     pub(super) fn open(ip: IpAddr, scope_id: u32, config: &UdpConfig) -> Result<Self, OpenError> {
-        if ip.is_unspecified() || ip.is_multicast() {
-            return Err(OpenError::NotUnicast { ip });
-        }
-        let local = Local { ip, scope_id };
+        let local = Local::unicast(ip, scope_id)?;
         let (receive, receive_buffer) = local.socket(Role::Receive, config)?;
         receive.bind(&local.at(config.port).into()).map_err(|e| local.bind_error(config.port, e))?;
-        let receive_port = local.port_of(&receive)?;
+        Self::with_receive(local, receive, receive_buffer, config)
+    }
 
-        let mut ports = PortSearch::new(ip);
+    /// Sockets of which the receiving one is the member of a group on `ip`.
+    pub(super) fn open_member(ip: IpAddr, member: OwnedFd, config: &UdpConfig) -> Result<Self, OpenError> {
+        let local = Local::unicast(ip, 0)?;
+        let receive = Socket::from(member);
+        let buffer = options::set_buffers(&receive.as_fd(), Role::Receive, config.recv_buffer)
+            .map_err(|e| local.io(config.port, "buffer size", e))?;
+        shared::take_over(&receive).map_err(|e| local.io(config.port, "socket", e))?;
+        Self::with_receive(local, receive, buffer, config)
+    }
+
+    fn with_receive(
+        local: Local,
+        receive: Socket,
+        receive_buffer: BufferSize,
+        config: &UdpConfig,
+    ) -> Result<Self, OpenError> {
+        let receive_port = local.port_of(&receive)?;
+        let mut ports = PortSearch::new(local.ip);
         let mut transmit_buffer = BufferSize::default();
         let mut transmit = Vec::with_capacity(TX_SOCKETS);
         let mut transmit_ports = [0; TX_SOCKETS];
@@ -104,27 +120,41 @@ impl Sockets {
 
 /// The address that all sockets of a link are bound to.
 #[derive(Clone, Copy, Debug)]
-struct Local {
+pub(super) struct Local {
     ip: IpAddr,
     scope_id: u32,
 }
 
 impl Local {
-    fn at(self, port: u16) -> SocketAddr {
+    /// The address of one host.
+    pub(super) fn unicast(ip: IpAddr, scope_id: u32) -> Result<Self, OpenError> {
+        if ip.is_unspecified() || ip.is_multicast() {
+            return Err(OpenError::NotUnicast { ip });
+        }
+        Ok(Self { ip, scope_id })
+    }
+
+    pub(super) fn at(self, port: u16) -> SocketAddr {
         match self.ip {
             IpAddr::V4(ip) => (ip, port).into(),
             IpAddr::V6(ip) => SocketAddrV6::new(ip, port, 0, self.scope_id).into(),
         }
     }
 
-    /// A nonblocking socket with its options, not bound yet.
-    fn socket(self, role: Role, config: &UdpConfig) -> Result<(Socket, BufferSize), OpenError> {
+    /// A nonblocking socket with the options of its role, its buffer as it comes, not bound yet. `port` is for errors.
+    pub(super) fn plain_socket(self, role: Role, port: u16, config: &UdpConfig) -> Result<Socket, OpenError> {
         let (domain, family) =
             if self.ip.is_ipv4() { (Domain::IPV4, Family::V4) } else { (Domain::IPV6, Family::V6) };
-        let port = if role == Role::Receive { config.port } else { 0 };
         let socket = Socket::new(domain, Type::DGRAM.nonblocking(), Some(Protocol::UDP))
             .map_err(|e| self.io(port, "socket", e))?;
         options::apply(&socket, role, family, config).map_err(|(what, e)| self.io(port, what, e))?;
+        Ok(socket)
+    }
+
+    /// A nonblocking socket with its options and its buffer, not bound yet.
+    fn socket(self, role: Role, config: &UdpConfig) -> Result<(Socket, BufferSize), OpenError> {
+        let port = if role == Role::Receive { config.port } else { 0 };
+        let socket = self.plain_socket(role, port, config)?;
         let wanted = match role {
             Role::Receive => config.recv_buffer,
             Role::Transmit => config.send_buffer,
@@ -139,7 +169,7 @@ impl Local {
         Ok(addr.as_socket().map_or(0, |addr| addr.port()))
     }
 
-    fn bind_error(self, port: u16, error: io::Error) -> OpenError {
+    pub(super) fn bind_error(self, port: u16, error: io::Error) -> OpenError {
         match error.raw_os_error() {
             Some(libc::EADDRINUSE) => OpenError::AddrInUse { ip: self.ip, port },
             Some(libc::EADDRNOTAVAIL) => OpenError::AddrNotAvailable { ip: self.ip },
@@ -147,7 +177,7 @@ impl Local {
         }
     }
 
-    fn io(self, port: u16, what: &'static str, source: io::Error) -> OpenError {
+    pub(super) fn io(self, port: u16, what: &'static str, source: io::Error) -> OpenError {
         OpenError::Io { ip: self.ip, port, what, source }
     }
 }

@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "each test uses its part")]
 
 pub(crate) mod asynch;
+pub(crate) mod other;
 
 use std::time::Duration;
 

@@ -1,0 +1,260 @@
+//! The agent's books: which slots of which port are in use, where their queue pairs' numbers go on, and the groups.
+//!
+//! It knows no connections and reads no clock. The books may be lost: processes that have slots hold their locks and parks,
+//! and register again.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+
+use userdma_link::{OpenError, shared};
+use userdma_verbs::Time;
+
+use crate::group::Group;
+use crate::message::{Place, Refusal};
+use crate::names;
+
+/// The books of all ports.
+#[derive(Debug, Default)]
+pub(crate) struct Desk {
+    ports: HashMap<(IpAddr, u16), Port>,
+}
+
+/// A slot that was given away.
+#[derive(Debug)]
+pub(crate) struct Grant {
+    pub(crate) slot: u16,
+    pub(crate) first_index: u16,
+    /// Its socket on each address.
+    pub(crate) sockets: Vec<OwnedFd>,
+    /// Its lock on each address.
+    pub(crate) locks: Vec<OwnedFd>,
+    /// Addresses whose group has new parks.
+    pub(crate) grown: Vec<IpAddr>,
+}
+
+/// A port of one address.
+#[derive(Debug, Default)]
+struct Port {
+    /// There is one while a slot is in use.
+    group: Option<Group>,
+    /// The group is from processes that had it under another agent, and not all may have registered. One of them may know of
+    /// sockets that we do not, so it does not grow.
+    is_partial: bool,
+    /// When the group was closed: sockets of a process that is just ending may still be open.
+    closed_at: Option<Time>,
+    slots: BTreeMap<u16, Slot>,
+}
+
+/// A slot that is in use or was once.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    is_used: bool,
+    /// Where the numbers of queue pairs go on.
+    next_index: u16,
+    /// Peers may still send to queue pairs of a process that died; until then others come first.
+    rests_until: Time,
+}
+
+impl Desk {
+    /// Gives away the lowest slot that is free on every address of `place`, making groups and sockets as needed.
+    pub(crate) fn claim(&mut self, place: &Place, now: Time) -> Result<Grant, Refusal> {
+        let granted = self.open_groups(place, now).and_then(|()| self.grant(place, now));
+        if granted.is_err() {
+            self.close_unused(place, now);
+        }
+        granted
+    }
+
+    /// Notes a slot that a process has had since before. `groups` are what it holds, for each address; the longer of it and
+    /// what is known already is right; the addresses where it is what the process holds are returned. `None`, and nothing is
+    /// noted, if another process has the slot.
+    pub(crate) fn register(&mut self, place: &Place, slot: u16, groups: Vec<Group>) -> Option<Vec<IpAddr>> {
+        let is_other = |ip: &IpAddr| self.ports.get(&(*ip, place.port)).is_some_and(|port| port.uses(slot));
+        if slot == 0 || usize::from(slot) >= Group::MAX_LEN || place.addresses.iter().any(is_other) {
+            return None;
+        }
+        let mut grown = Vec::new();
+        for (ip, group) in place.addresses.iter().zip(groups) {
+            let port = self.ports.entry((*ip, place.port)).or_default();
+            if port.group.as_ref().is_none_or(|known| known.len() < group.len()) {
+                port.group = Some(group);
+                port.is_partial = true;
+                grown.push(*ip);
+            }
+            port.slots.entry(slot).or_insert(Slot::NEW).is_used = true;
+        }
+        Some(grown)
+    }
+
+    /// Takes a slot back. `next_index` is unknown of a process that died: then the slot rests, and its numbers go on half of
+    /// all numbers further.
+    pub(crate) fn release(&mut self, place: &Place, slot: u16, next_index: Option<u16>, now: Time) {
+        for ip in &place.addresses {
+            let Some(port) = self.ports.get_mut(&(*ip, place.port)) else { continue };
+            let Some(entry) = port.slots.get_mut(&slot) else { continue };
+            entry.is_used = false;
+            entry.next_index =
+                next_index.unwrap_or(entry.next_index ^ (INDICES / 2)).clamp(FIRST_INDEX, INDICES - 1);
+            entry.rests_until = if next_index.is_some() { now } else { now.plus_nanos(REST_NS) };
+            if let Some(socket) = port.group.as_ref().and_then(|group| group.socket(slot).ok()) {
+                // If it is refused, more memory may hold old packets.
+                let _ = shared::rest(&socket);
+            }
+        }
+        self.close_unused(place, now);
+    }
+
+    /// The group of an address.
+    pub(crate) fn group(&self, ip: IpAddr, port: u16) -> Option<&Group> {
+        self.ports.get(&(ip, port))?.group.as_ref()
+    }
+
+    fn open_groups(&mut self, place: &Place, now: Time) -> Result<(), Refusal> {
+        for ip in &place.addresses {
+            if self.group(*ip, place.port).is_some() {
+                continue;
+            }
+            match Group::create(*ip, place.port) {
+                Ok(group) => {
+                    let port = self.ports.entry((*ip, place.port)).or_default();
+                    (port.group, port.is_partial, port.closed_at) = (Some(group), false, None);
+                }
+                // It may be the group of processes that are about to register.
+                Err(OpenError::AddrInUse { .. })
+                    if self.is_closing(*ip, place.port, now) || self.has_strangers(*ip, place.port, None) =>
+                {
+                    return Err(Refusal::Early);
+                }
+                Err(error) => return Err(refusal(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the group of a port was closed just now.
+    fn is_closing(&self, ip: IpAddr, port: u16, now: Time) -> bool {
+        let closed_at = self.ports.get(&(ip, port)).and_then(|books| books.closed_at);
+        closed_at.is_some_and(|at| now < at.plus_nanos(CLOSING_NS))
+    }
+
+    /// Whether somebody has the lock of a slot that is free by the books: a process that has not registered yet. The lock of
+    /// `ours` is with us.
+    fn has_strangers(&self, ip: IpAddr, port: u16, ours: Option<u16>) -> bool {
+        let books = self.ports.get(&(ip, port));
+        let is_known = |slot: u16| ours == Some(slot) || books.is_some_and(|books| books.uses(slot));
+        let mut unknown = (FIRST_SLOT..=LAST_SLOT).filter(|slot| !is_known(*slot));
+        // What cannot be asked is not there.
+        unknown.any(|slot| matches!(names::lock_slot(ip, port, slot), Ok(None)))
+    }
+
+    /// Sees to it that the group of an address may grow for `slot`, whose lock is with us.
+    fn check_whole(&mut self, ip: IpAddr, port: u16, slot: u16) -> Result<(), Refusal> {
+        if self.ports.get(&(ip, port)).is_some_and(|books| books.is_partial) {
+            if self.has_strangers(ip, port, Some(slot)) {
+                return Err(Refusal::Early);
+            }
+            self.ports.entry((ip, port)).or_default().is_partial = false;
+        }
+        Ok(())
+    }
+
+    fn grant(&mut self, place: &Place, now: Time) -> Result<Grant, Refusal> {
+        let (slot, locks) = match self.lock_free(place, |slot| slot.rests_until <= now)? {
+            Some(found) => found,
+            // Rather one that rests than none.
+            None => self.lock_free(place, |_| true)?.ok_or(Refusal::NoSlot(place.addresses[0]))?,
+        };
+        let mut grant =
+            Grant { slot, first_index: FIRST_INDEX, sockets: Vec::new(), locks, grown: Vec::new() };
+        for ip in &place.addresses {
+            if self.group(*ip, place.port).is_some_and(|group| group.len() <= usize::from(slot)) {
+                self.check_whole(*ip, place.port, slot)?;
+            }
+            let port = self.ports.entry((*ip, place.port)).or_default();
+            let Some(group) = &mut port.group else { return Err(Refusal::Other("no group".to_owned())) };
+            if group.reach(slot).map_err(refusal)? {
+                grant.grown.push(*ip);
+            }
+            grant.sockets.push(group.socket(slot).map_err(refusal)?);
+            let entry = port.slots.get(&slot).copied().unwrap_or(Slot::NEW);
+            grant.first_index = grant.first_index.max(entry.next_index);
+        }
+        for ip in &place.addresses {
+            let port = self.ports.entry((*ip, place.port)).or_default();
+            let used = Slot { is_used: true, next_index: grant.first_index, rests_until: now };
+            port.slots.insert(slot, used);
+        }
+        Ok(grant)
+    }
+
+    /// The lowest slot that nobody has on any address, `is_fit` as far as it was used before, and its locks. A process that has
+    /// not registered yet keeps its slot by the lock.
+    fn lock_free(
+        &self,
+        place: &Place,
+        is_fit: impl Fn(&Slot) -> bool,
+    ) -> Result<Option<(u16, Vec<OwnedFd>)>, Refusal> {
+        let is_free = |ip: &IpAddr, slot: u16| {
+            let entry = self.ports.get(&(*ip, place.port)).and_then(|port| port.slots.get(&slot));
+            entry.is_none_or(|entry| !entry.is_used && is_fit(entry))
+        };
+        for slot in FIRST_SLOT..=LAST_SLOT {
+            if !place.addresses.iter().all(|ip| is_free(ip, slot)) {
+                continue;
+            }
+            let locks = place.addresses.iter().map(|ip| names::lock_slot(*ip, place.port, slot));
+            let locks: Option<Vec<_>> =
+                locks.collect::<Result<_, _>>().map_err(|error| Refusal::Other(format!("lock: {error}")))?;
+            if let Some(locks) = locks {
+                return Ok(Some((slot, locks)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Closes the groups in which no slot is in use; the numbers are remembered.
+    fn close_unused(&mut self, place: &Place, now: Time) {
+        for ip in &place.addresses {
+            if let Some(port) = self.ports.get_mut(&(*ip, place.port))
+                && !port.slots.values().any(|slot| slot.is_used)
+                && port.group.take().is_some()
+            {
+                port.closed_at = Some(now);
+            }
+        }
+    }
+}
+
+impl Port {
+    fn uses(&self, slot: u16) -> bool {
+        self.slots.get(&slot).is_some_and(|slot| slot.is_used)
+    }
+}
+
+impl Slot {
+    const NEW: Self = Self { is_used: false, next_index: FIRST_INDEX, rests_until: Time::ZERO };
+}
+
+fn refusal(error: OpenError) -> Refusal {
+    match error {
+        OpenError::AddrInUse { ip, .. } => Refusal::Taken(ip),
+        OpenError::AddrNotAvailable { ip } => Refusal::NotLocal(ip),
+        OpenError::NotUnicast { .. } | OpenError::Io { .. } | _ => Refusal::Other(error.to_string()),
+    }
+}
+
+/// Slot 0 is nobody's process: QPN 0 and 1 are in it. 1023 has the multicast QPN.
+const FIRST_SLOT: u16 = 1;
+const LAST_SLOT: u16 = 1022;
+/// Queue pairs begin here: 0 and 1 are left out in every slot.
+pub(crate) const FIRST_INDEX: u16 = 2;
+/// Numbers of a slot: 14 bits.
+const INDICES: u16 = 1 << 14;
+/// How long the sockets of a process may take to close.
+const CLOSING_NS: u64 = 1_000_000_000;
+/// Longer than a peer sends again with the usual timeout and retries.
+const REST_NS: u64 = 10_000_000_000;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+use super::*;
+
+const PORT: u16 = 4791;
+
+fn place(hosts: &[u8]) -> Place {
+    Place { port: PORT, addresses: hosts.iter().map(|host| IpAddr::from([127, 0, 13, *host])).collect() }
+}
+
+fn at(seconds: u64) -> Time {
+    Time::from_nanos(seconds * 1_000_000_000)
+}
+
+#[test]
+fn slots_are_given_from_one_on_and_numbers_go_on() {
+    let mut desk = Desk::default();
+    let here = place(&[2]);
+    let first = desk.claim(&here, at(0)).unwrap();
+    let second = desk.claim(&here, at(0)).unwrap();
+    assert_eq!((first.slot, first.first_index, second.slot), (1, 2, 2));
+    drop(first);
+    desk.release(&here, 1, Some(40), at(1));
+    let again = desk.claim(&here, at(1)).unwrap();
+    assert_eq!((again.slot, again.first_index), (1, 40));
+}
+
+#[test]
+fn the_slot_of_a_process_that_died_rests_and_its_numbers_leap() {
+    let mut desk = Desk::default();
+    let here = place(&[3]);
+    let (first, _other) = (desk.claim(&here, at(0)).unwrap(), desk.claim(&here, at(0)).unwrap());
+    drop(first);
+    desk.release(&here, 1, None, at(1));
+    assert_eq!(desk.claim(&here, at(10)).unwrap().slot, 3);
+    let again = desk.claim(&here, at(11)).unwrap();
+    assert_eq!((again.slot, again.first_index), (1, 2 + 8192));
+}
+
+#[test]
+fn numbers_leap_round_within_their_range() {
+    let mut desk = Desk::default();
+    let here = place(&[4]);
+    for index in [16_383, 8192, 8193, 9000] {
+        let grant = desk.claim(&here, at(0)).unwrap();
+        drop(grant);
+        desk.release(&here, 1, Some(index), at(0));
+        let grant = desk.claim(&here, at(0)).unwrap();
+        assert_eq!(grant.first_index, index);
+        drop(grant);
+        desk.release(&here, 1, None, at(0));
+        let grant = desk.claim(&here, at(60)).unwrap();
+        assert!((2..16_384).contains(&grant.first_index) && grant.first_index.abs_diff(index) >= 8190);
+        drop(grant);
+        desk.release(&here, 1, Some(2), at(0));
+    }
+}
+
+#[test]
+fn a_slot_is_the_same_on_all_addresses() {
+    let mut desk = Desk::default();
+    let _a = desk.claim(&place(&[5]), at(0)).unwrap();
+    let _b = desk.claim(&place(&[6]), at(0)).unwrap();
+    let _c = desk.claim(&place(&[6]), at(0)).unwrap();
+    let both = desk.claim(&place(&[5, 6, 7]), at(0)).unwrap();
+    assert_eq!((both.slot, both.sockets.len(), both.locks.len()), (3, 3, 3));
+    assert_eq!(desk.claim(&place(&[5]), at(0)).unwrap().slot, 2);
+}
+
+#[test]
+fn a_slot_whose_lock_somebody_has_is_not_given() {
+    let mut desk = Desk::default();
+    let here = place(&[8]);
+    let _stranger = names::lock_slot(here.addresses[0], PORT, 1).unwrap().unwrap();
+    assert_eq!(desk.claim(&here, at(0)).unwrap().slot, 2);
+}
+
+#[test]
+fn the_port_is_free_when_no_slot_is_used() {
+    let mut desk = Desk::default();
+    let here = place(&[9]);
+    let grant = desk.claim(&here, at(0)).unwrap();
+    shared::check_port_free(here.addresses[0], PORT).unwrap_err();
+    drop(grant);
+    desk.release(&here, 1, Some(2), at(0));
+    shared::check_port_free(here.addresses[0], PORT).unwrap();
+}
+
+#[test]
+fn one_address_that_cannot_be_had_leaves_none() {
+    let mut desk = Desk::default();
+    let _taken = std::net::UdpSocket::bind(("127.0.13.11", PORT)).unwrap();
+    let refusal = desk.claim(&place(&[10, 11]), at(0)).unwrap_err();
+    assert_eq!(refusal, Refusal::Taken(place(&[11]).addresses[0]));
+    shared::check_port_free(place(&[10]).addresses[0], PORT).unwrap();
+    let nowhere = Place { port: PORT, addresses: vec!["192.0.2.3".parse().unwrap()] };
+    assert_eq!(desk.claim(&nowhere, at(0)).unwrap_err(), Refusal::NotLocal(nowhere.addresses[0]));
+}
+
+/// The books are lost, as when the agent dies; two processes still have slots, and one of them a longer group.
+#[test]
+fn new_books_wait_for_those_who_have_slots() {
+    let here = place(&[12]);
+    let ip = here.addresses[0];
+    let mut desk = Desk::default();
+    let grants: Vec<_> = (0..5).map(|_| desk.claim(&here, at(0)).unwrap()).collect();
+    assert_eq!(desk.group(ip, PORT).unwrap().len(), 16);
+    let copy = |count: usize| {
+        let all = desk.group(ip, PORT).unwrap().parks()[0].sockets().unwrap();
+        let park = crate::park::Park::new(&all[..count]).unwrap();
+        Group::from_ends(ip, PORT, vec![park.end().try_clone_to_owned().unwrap()]).unwrap()
+    };
+    let (short, long) = (copy(4), copy(16));
+    drop(desk);
+
+    let mut desk = Desk::default();
+    assert_eq!(desk.claim(&here, at(0)).unwrap_err(), Refusal::Early, "nobody has registered");
+    assert_eq!(desk.register(&here, 1, vec![short]), Some(vec![ip]));
+    assert_eq!(desk.group(ip, PORT).unwrap().len(), 4);
+    assert_eq!(
+        desk.claim(&here, at(0)).unwrap_err(),
+        Refusal::Early,
+        "a longer group may be known to others"
+    );
+    assert_eq!(desk.register(&here, 5, vec![long]), Some(vec![ip]));
+    let grant = desk.claim(&here, at(0)).unwrap();
+    assert_eq!(grant.slot, 6, "2 to 4 have owners, who have not registered");
+    assert_eq!(desk.register(&here, 5, Vec::new()), None, "the slot has an owner");
+    assert_eq!(desk.register(&here, 0, Vec::new()), None);
+    // All have registered or gone: the group may grow.
+    drop(grants);
+    let more: Vec<_> = (0..15).map(|_| desk.claim(&here, at(0)).unwrap().slot).collect();
+    assert_eq!(more, [2, 3, 4].into_iter().chain(7..19).collect::<Vec<_>>());
+}
+
+#[test]
+fn when_every_slot_rests_one_is_given_all_the_same() {
+    let mut desk = Desk::default();
+    let here = place(&[14]);
+    let grants: Vec<_> = (1..=LAST_SLOT).map(|_| desk.claim(&here, at(0)).unwrap()).collect();
+    assert_eq!(desk.claim(&here, at(0)).unwrap_err(), Refusal::NoSlot(here.addresses[0]));
+    assert_eq!(grants.last().map(|grant| grant.slot), Some(LAST_SLOT));
+    drop(grants);
+    desk.release(&here, 700, None, at(0));
+    assert_eq!(desk.claim(&here, at(1)).unwrap().slot, 700);
+}

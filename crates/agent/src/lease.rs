@@ -1,0 +1,174 @@
+//! A slot of ours, and the thread that keeps it: it sleeps until the agent says something or dies, or the device closes.
+//!
+//! The thread has descriptors of its own, so that neither a program that closes what it does not know nor a forked child
+//! that outlives the process spoils anything.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use userdma_link::descriptors::spawn_apart;
+
+use crate::client::{self, Granted};
+use crate::message::{Place, Reply, Request};
+use crate::packet;
+
+/// A slot on a port that processes share. It goes back when this is dropped, or when the process ends. The links on its sockets must
+/// be dropped before: as long as one is open, and no other process has a slot, the port is taken.
+#[derive(Debug)]
+pub struct Lease {
+    bell: OwnedFd,
+    next_index: Arc<AtomicU16>,
+    thread: Option<JoinHandle<()>>,
+    /// The process whose slot it is; a forked child has a copy that means nothing.
+    pid: u32,
+}
+
+impl Lease {
+    /// Keeps what was granted; the slot's sockets are returned.
+    pub(crate) fn keep(place: Place, granted: Granted) -> io::Result<(Self, Vec<OwnedFd>)> {
+        let Granted { agent, slot, sockets, locks, parks, .. } = granted;
+        let bell = eventfd(0, EventfdFlags::CLOEXEC)?;
+        let next_index = Arc::new(AtomicU16::new(0));
+        let counts = Counts { locks: locks.len(), parks: parks.iter().map(Vec::len).collect() };
+        let keep = [agent, bell.try_clone()?].into_iter().chain(locks).chain(parks.into_iter().flatten());
+        let builder = Builder::new().name(format!("userdma slot {slot}")).stack_size(STACK_BYTES);
+        let index = Arc::clone(&next_index);
+        let thread = spawn_apart(builder, keep.collect(), move |kept| {
+            if let Some(keeper) = Keeper::new(place, slot, index, kept, &counts) {
+                keeper.run();
+            }
+        })?;
+        Ok((Self { bell, next_index, thread: Some(thread), pid: std::process::id() }, sockets))
+    }
+
+    /// Notes the first index, from 2 on, that no queue pair of the slot has had: the next owner's begin there. Without it, the slot
+    /// rests for a while when it goes back.
+    pub fn set_next_index(&self, next_index: u16) {
+        self.next_index.store(next_index, Ordering::Release);
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let Some(thread) = self.thread.take() else { return };
+        if self.pid != std::process::id() {
+            // The thread is the parent's, and so is the bell.
+            std::mem::forget(thread);
+            return;
+        }
+        // If the program has closed the descriptor behind our back, the slot ends with the process.
+        if rustix::io::write(&self.bell, &1u64.to_ne_bytes()).is_ok() {
+            // A thread that panicked has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// How the descriptors that the thread gets are divided.
+struct Counts {
+    locks: usize,
+    parks: Vec<usize>,
+}
+
+/// The thread's.
+struct Keeper {
+    place: Place,
+    slot: u16,
+    next_index: Arc<AtomicU16>,
+    /// `None` while there is no agent.
+    agent: Option<OwnedFd>,
+    bell: OwnedFd,
+    locks: Vec<OwnedFd>,
+    parks: Vec<Vec<OwnedFd>>,
+}
+
+impl Keeper {
+    fn new(
+        place: Place,
+        slot: u16,
+        next_index: Arc<AtomicU16>,
+        kept: Vec<OwnedFd>,
+        counts: &Counts,
+    ) -> Option<Self> {
+        let mut kept = kept.into_iter();
+        let (agent, bell) = (kept.next(), kept.next()?);
+        let locks = kept.by_ref().take(counts.locks).collect();
+        let parks = counts.parks.iter().map(|count| kept.by_ref().take(*count).collect()).collect();
+        Some(Self { place, slot, next_index, agent, bell, locks, parks })
+    }
+
+    fn run(mut self) {
+        while !self.is_called() {
+            match &self.agent {
+                None => self.register(),
+                Some(agent) => match client::next(agent) {
+                    Ok(Some((Reply::Parks { address }, ends))) => {
+                        client::store(&mut self.parks, address, ends);
+                    }
+                    // It said something that asks for nothing.
+                    Ok(Some(_)) => {}
+                    Ok(None) | Err(_) => self.agent = None,
+                },
+            }
+        }
+        self.release();
+    }
+
+    /// Sleeps until there is something to do; whether the slot is to go back.
+    fn is_called(&self) -> bool {
+        let Some(agent) = &self.agent else { return crate::wait::is_readable(&self.bell) };
+        let mut fds = [PollFd::new(&self.bell, PollFlags::IN), PollFd::new(agent, PollFlags::IN)];
+        // An interruption or an error is an early return.
+        while poll(&mut fds, None).is_err() {}
+        !fds[0].revents().is_empty()
+    }
+
+    /// Tells a new agent what we have; if that fails, soon again.
+    fn register(&mut self) {
+        match client::find() {
+            Ok(agent) if self.is_registered_with(&agent) => self.agent = Some(agent),
+            Ok(_) => std::thread::sleep(AGAIN),
+            Err(failure) => {
+                tracing::warn!(?failure, "no agent: processes that start now cannot share the port");
+                std::thread::sleep(AGAIN);
+            }
+        }
+    }
+
+    fn is_registered_with(&mut self, agent: &OwnedFd) -> bool {
+        // A device has few parks: more than 253 ends would be 32 addresses with more than 1700 slots.
+        let counts = self.parks.iter().map(|ends| u8::try_from(ends.len()).unwrap_or(u8::MAX)).collect();
+        let request = Request::Register { place: self.place.clone(), slot: self.slot, parks: counts };
+        let ends: Vec<_> = self.parks.iter().flatten().map(AsFd::as_fd).collect();
+        if packet::send(agent, &request.encode(), &ends).is_err() {
+            return false;
+        }
+        loop {
+            match client::next(agent) {
+                Ok(Some((Reply::Parks { address }, ends))) => client::store(&mut self.parks, address, ends),
+                Ok(Some((Reply::Registered, _))) => return true,
+                Ok(_) | Err(_) => return false,
+            }
+        }
+    }
+
+    /// Gives the slot back, and waits until the agent has it, so that the port is free for others.
+    fn release(mut self) {
+        self.locks.clear();
+        self.parks.clear();
+        let Some(agent) = &self.agent else { return };
+        let request = Request::Release { next_index: self.next_index.load(Ordering::Acquire) };
+        if packet::send(agent, &request.encode(), &[]).is_ok() {
+            while let Ok(Some(_)) = client::next(agent) {}
+        }
+    }
+}
+
+const STACK_BYTES: usize = 256 << 10;
+/// How long to wait before the next attempt to find an agent.
+const AGAIN: Duration = Duration::from_millis(20);

@@ -1,0 +1,252 @@
+//! Slots of many processes: that start at once, are killed, and outlive the one that was the agent.
+//!
+//! The processes of each test have an agent of their own, by the word in `USERDMA_AGENT`.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{IpAddr, UdpSocket};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use userdma_agent::{ClaimConfig, Claimed, claim};
+use userdma_link::{UdpConfig, shared};
+use userdma_verbs::Time;
+
+/// Another process: this test program, in the function [`child`].
+struct Other {
+    process: Child,
+    out: BufReader<ChildStdout>,
+    slot: u16,
+    first_index: u16,
+}
+
+impl Other {
+    /// Starts a process that claims `address` from the agent `word`.
+    fn start(word: &str, address: &str) -> Self {
+        let mut other = Self::begin(word, address, None);
+        other.hear_claim();
+        other
+    }
+
+    /// As [`start`](Self::start), without waiting for the slot.
+    fn begin(word: &str, address: &str, uid: Option<u32>) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "child", "--nocapture"]);
+        command.env(ADDRESS, address).env("USERDMA_AGENT", word);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        if let Some(uid) = uid {
+            command.uid(uid).gid(uid);
+        }
+        let mut process = command.spawn().unwrap();
+        let out = BufReader::new(process.stdout.take().unwrap());
+        Self { process, out, slot: 0, first_index: 0 }
+    }
+
+    fn hear_claim(&mut self) {
+        let line = self.line();
+        let numbers: Vec<u16> = line.split(' ').map(|word| word.parse().expect(&line)).collect();
+        (self.slot, self.first_index) = (numbers[0], numbers[1]);
+    }
+
+    /// The next line that it says; what the test harness prints is passed over.
+    fn line(&mut self) -> String {
+        let lines = (&mut self.out).lines().map(Result::unwrap);
+        let mut marked = lines.filter_map(|line| line.split_once(MARK).map(|(_, rest)| rest.to_owned()));
+        marked.next().expect("the other process says something")
+    }
+
+    fn tell(&mut self, what: &str) {
+        writeln!(self.process.stdin.as_mut().unwrap(), "{what}").unwrap();
+    }
+
+    /// Whether a packet for its slot comes to it.
+    fn assert_reached(&mut self, sender: &UdpSocket, address: &str) {
+        let qpn = u32::from(self.slot) << 14 | 9;
+        let packet = [[0; 4], qpn.to_be_bytes(), [1; 4]].concat();
+        sender.send_to(&packet, (address, 4791)).unwrap();
+        self.tell("receive");
+        assert_eq!(self.line(), format!("{}", self.slot), "slot {}", self.slot);
+    }
+
+    /// Closes its device in order, after using queue pairs up to `next_index`.
+    fn close(mut self, next_index: u16) {
+        self.tell(&format!("close {next_index}"));
+        assert_eq!(self.line(), "closed");
+    }
+
+    fn kill(mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// What other processes run; a test of nothing when it is not one.
+#[test]
+fn child() {
+    let Ok(address) = std::env::var(ADDRESS) else { return };
+    let addresses = vec![address.parse::<IpAddr>().unwrap()];
+    let mut claimed = match claim(&ClaimConfig { addresses, udp: UdpConfig::default() }) {
+        Ok(claimed) => claimed,
+        Err(error) => return say(&format!("refused: {error}")),
+    };
+    say(&format!("{} {}", claimed.slot, claimed.first_index));
+    for line in std::io::stdin().lines() {
+        let line = line.unwrap();
+        match line.split_once(' ') {
+            None => say(&receive(&mut claimed)),
+            Some((_, next_index)) => {
+                claimed.lease.as_ref().unwrap().set_next_index(next_index.parse().unwrap());
+                drop(claimed);
+                return say("closed");
+            }
+        }
+    }
+}
+
+fn say(text: &str) {
+    let mut out = std::io::stdout();
+    writeln!(out, "{MARK}{text}").and_then(|()| out.flush()).unwrap();
+}
+
+/// The slots of the packets that came; waits for one.
+fn receive(claimed: &mut Claimed) -> String {
+    let link = &mut claimed.links[0];
+    let limit = Timespec { tv_sec: 10, tv_nsec: 0 };
+    poll(&mut [PollFd::new(&*link, PollFlags::IN)], Some(&limit)).unwrap();
+    let mut slots = Vec::new();
+    while link
+        .recv(Time::ZERO, &mut |frame| {
+            let qpn = u32::from_be_bytes(frame.bytes[4..8].try_into().unwrap());
+            slots.push((qpn >> 14).to_string());
+        })
+        .messages
+        > 0
+    {}
+    slots.join(",")
+}
+
+fn slots(others: &[Other]) -> BTreeSet<u16> {
+    others.iter().map(|other| other.slot).collect()
+}
+
+#[test]
+fn processes_that_start_at_once_share_an_address() {
+    const AT: &str = "127.0.14.2";
+    const COUNT: usize = 24;
+    let mut others: Vec<_> = (0..COUNT).map(|_| Other::begin("once", AT, None)).collect();
+    others.iter_mut().for_each(Other::hear_claim);
+    assert_eq!(slots(&others).len(), COUNT, "each has a slot of its own");
+    assert_eq!(slots(&others).last(), Some(&24));
+    let sender = UdpSocket::bind("127.0.14.3:0").unwrap();
+    for other in &mut others {
+        other.assert_reached(&sender, AT);
+    }
+}
+
+#[test]
+fn a_killed_process_takes_nobody_with_it_and_its_slot_comes_back() {
+    const AT: &str = "127.0.14.4";
+    let sender = UdpSocket::bind("127.0.14.5:0").unwrap();
+    let mut others: Vec<_> = (0..5).map(|_| Other::start("killed", AT)).collect();
+    let slots: Vec<_> = others.iter().map(|other| other.slot).collect();
+    assert_eq!(slots, [1, 2, 3, 4, 5]);
+    // Not the first, which is the agent.
+    others.remove(2).kill();
+    others.remove(1).close(77);
+    let mut next = Other::start("killed", AT);
+    assert_eq!((next.slot, next.first_index), (2, 77), "a slot that was given back goes on");
+    let mut after = Other::start("killed", AT);
+    assert_eq!(after.slot, 6, "the slot of the dead rests");
+    for other in others.iter_mut().chain([&mut next, &mut after]) {
+        other.assert_reached(&sender, AT);
+    }
+}
+
+#[test]
+fn the_agents_death_disturbs_nobody() {
+    const AT: &str = "127.0.14.6";
+    let sender = UdpSocket::bind("127.0.14.7:0").unwrap();
+    for round in 0..3 {
+        let agent = Other::start("death", AT);
+        let mut others: Vec<_> = (0..6).map(|_| Other::start("death", AT)).collect();
+        assert_eq!(agent.slot, 1, "round {round}");
+        agent.kill();
+        // At once: the survivors may not have an agent yet. More than there are sockets for: the group grows.
+        let mut new: Vec<_> = (0..12).map(|_| Other::begin("death", AT, None)).collect();
+        new.iter_mut().for_each(Other::hear_claim);
+        others.append(&mut new);
+        assert_eq!(slots(&others), (1..=18).collect(), "round {round}: nobody has another's slot");
+        for other in &mut others {
+            other.assert_reached(&sender, AT);
+        }
+        others.into_iter().for_each(|other| other.close(2));
+    }
+    shared::check_port_free(AT.parse().unwrap(), 4791).expect("the last slot's end frees the port");
+}
+
+/// The agents die one after the other, until one process is left that was there from the beginning.
+#[test]
+fn the_last_of_many_agents_still_knows_the_group() {
+    const AT: &str = "127.0.14.8";
+    let sender = UdpSocket::bind("127.0.14.9:0").unwrap();
+    let mut others: Vec<_> = (0..8).map(|_| Other::start("many", AT)).collect();
+    let mut last = others.pop().unwrap();
+    for other in others {
+        other.kill();
+        last.assert_reached(&sender, AT);
+    }
+    let mut new = Other::start("many", AT);
+    assert_ne!(new.slot, last.slot);
+    new.assert_reached(&sender, AT);
+    last.assert_reached(&sender, AT);
+}
+
+#[test]
+fn who_has_the_port_alone_is_named() {
+    const AT: &str = "127.0.14.10";
+    let stranger = UdpSocket::bind((AT, 4791)).unwrap();
+    let said = Other::begin("alone", AT, None).line();
+    let ours = format!("(process {})", std::process::id());
+    assert!(
+        said.starts_with("refused: 127.0.14.10 UDP port 4791 is taken") && said.contains(&ours),
+        "{said}"
+    );
+    drop(stranger);
+    assert_eq!(Other::start("alone", AT).slot, 1);
+}
+
+#[test]
+fn another_users_port_is_refused_with_his_number() {
+    const AT: &str = "127.0.14.11";
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("SKIPPED: only root can be two users");
+    }
+    let mut first = Other::start("users", AT);
+    let reachable =
+        Command::new(std::env::current_exe().unwrap()).arg("--list").uid(NOBODY).gid(NOBODY).output();
+    if !reachable.is_ok_and(|output| output.status.success()) {
+        return eprintln!("SKIPPED: another user may not run this test program");
+    }
+    let said = Other::begin("users", AT, Some(NOBODY)).line();
+    assert!(said.starts_with("refused: 127.0.14.11 UDP port 4791 is taken"), "{said}");
+    assert!(said.contains("127.0.14.11 belongs to a program of user 0"), "{said}");
+    let mut other = Other::begin("users", "127.0.14.12", Some(NOBODY));
+    other.hear_claim();
+    assert_eq!(other.slot, 1, "other addresses are free, from an agent of his own");
+    first.assert_reached(&UdpSocket::bind("127.0.14.13:0").unwrap(), AT);
+}
+
+const ADDRESS: &str = "USERDMA_TEST_ADDRESS";
+/// Begins what another process says.
+const MARK: &str = "#>";
+const NOBODY: u32 = 65_534;
