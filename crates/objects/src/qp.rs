@@ -98,11 +98,6 @@ impl QpShared {
         self.recv_pd
     }
 
-    /// Elements of the longest list that a receive may have.
-    pub fn max_recv_sge(&self) -> u32 {
-        self.srq.as_ref().map_or(self.cap.max_recv_sge, |srq| srq.max_sge())
-    }
-
     /// The shared receive queue that its messages take receives from.
     pub fn srq(&self) -> Option<&Arc<Srq>> {
         self.srq.as_ref()

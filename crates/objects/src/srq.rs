@@ -143,11 +143,7 @@ impl Srq {
 }
 
 fn check(field: &'static str, value: u32, min: u32, max: u32) -> Result<(), ModifySrqError> {
-    if (min..=max).contains(&value) {
-        Ok(())
-    } else {
-        Err(ModifySrqError::Value { field, value, min, max })
-    }
+    if (min..=max).contains(&value) { Ok(()) } else { Err(ModifySrqError::Value { field, value, min, max }) }
 }
 
 #[cfg(not(loom))]

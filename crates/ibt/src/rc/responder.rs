@@ -326,7 +326,8 @@ impl Responder {
         if len > sgl_len(&self.recv_sgl) || len > MAX_MESSAGE {
             return Err(Refusal::Nak(NakCode::InvalidRequest, WcStatus::LocLenErr));
         }
-        scatter(ctx.mrs, ctx.qp.recv_pd(), &self.recv_sgl, &mut self.recv_at, payload).map_err(landing_refusal)?;
+        scatter(ctx.mrs, ctx.qp.recv_pd(), &self.recv_sgl, &mut self.recv_at, payload)
+            .map_err(landing_refusal)?;
         self.recv_len = u32::try_from(len).unwrap_or(u32::MAX);
         if let Some(ieth) = packet.ieth() {
             // As rxe, the receive reports an invalid request; unlike rxe, the peer is told that its key was wrong.
