@@ -126,8 +126,8 @@ fn there_are_no_more_than_the_device_says() {
 fn queue_pairs_take_receives_in_the_order_of_their_messages() {
     let mut bench = Bench::new();
     (0..4).for_each(|wr_id| bench.post(wr_id));
-    for (end, len) in [(0, 10), (1, 3000), (1, 0), (0, 4096)] {
-        bench.source.put(0, &[end as u8 + 1; 4096]);
+    for (end, len, byte) in [(0, 10, 1), (1, 3000, 2), (1, 0, 2), (0, 4096, 1)] {
+        bench.source.put(0, &[byte; 4096]);
         bench.send(end, 9, len);
         bench.pair.drive();
     }
