@@ -10,6 +10,7 @@ mod congestion;
 mod ctx;
 mod out;
 mod rc;
+mod receives;
 mod segment;
 mod stats;
 

@@ -245,9 +245,13 @@ impl Rc {
     /// Takes the queue pair to ERR and flushes what is posted. Answers that are queued still leave: among them is
     /// the NAK that tells the peer why.
     fn enter_error(&mut self, ctx: &mut Ctx<'_>) {
+        let was_there = self.state == QpState::Err;
         self.set_state(ctx, QpState::Err);
         self.req.stop(ctx.window);
         self.flush(ctx);
+        if !was_there {
+            ctx.report_last_wqe();
+        }
     }
 
     /// Completes everything that is posted as flushed.

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use userdma_mem::{Region, Route};
-use userdma_objects::{CompChannel, Cq, MrKeys, PdId, QpShared};
+use userdma_objects::{CompChannel, Cq, MrKeys, PdId, QpShared, Srq};
 use userdma_verbs::{
     AccessFlags, AhAttr, BindMwError, CreateCqError, CreateQpError, DeviceAttr, Gid, LKey, Mtu, ObjectError,
-    PKey, PortAttr, PortState, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, Qpn, RKey, RegMrError, Time,
+    PKey, PortAttr, PortState, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, Qpn, RKey, RegMrError, Srqn,
+    Time,
 };
 
 use crate::Shard;
@@ -224,8 +225,25 @@ impl Shard {
         send_cq: u32,
         recv_cq: u32,
     ) -> Result<Arc<QpShared>, CreateQpError> {
-        check_cap(&init.cap)?;
-        let transport = Transport::new(init).ok_or(CreateQpError::Type(init.qp_type))?;
+        self.create_qp_on(pd, init, send_cq, recv_cq, None)
+    }
+
+    /// Makes a queue pair in RESET, with receives from a shared receive queue if there is one: then what `init.cap` says
+    /// about its own receives is not looked at.
+    ///
+    /// # Errors
+    /// As [`Shard::create_qp`].
+    pub fn create_qp_on(
+        &mut self,
+        pd: PdId,
+        init: &QpInitAttr,
+        send_cq: u32,
+        recv_cq: u32,
+        srq: Option<Srqn>,
+    ) -> Result<Arc<QpShared>, CreateQpError> {
+        check_cap(&init.cap, srq.is_some())?;
+        let srq = srq.map(|srqn| self.srqs.get(srqn).cloned().ok_or(NO_SRQ)).transpose()?;
+        let transport = machine(init, srq.as_deref()).ok_or(CreateQpError::Type(init.qp_type))?;
         let cq = |number: u32| {
             let entry = self.cqs.get(number as usize);
             entry.map(|entry| Arc::clone(&entry.cq)).ok_or(CreateQpError::NoObject("completion queue"))
@@ -238,7 +256,13 @@ impl Shard {
         };
         self.count_cq_users(send_cq, recv_cq, 1);
         let qpn = Qpn::new(u32::from(self.config.slot) << INDEX_BITS | index);
-        let shared = Arc::new(QpShared::new(qpn, pd, init));
+        let shared = Arc::new(match srq {
+            Some(srq) => {
+                self.srqs.add_user(srq.srqn());
+                QpShared::with_srq(qpn, pd, init, srq)
+            }
+            None => QpShared::new(qpn, pd, init),
+        });
         let qp = Qp::new(transport, Arc::clone(&shared), send, recv);
         self.qps.insert(index, qp);
         self.make_room();
@@ -254,7 +278,9 @@ impl Shard {
         Ok(QpAttr { cap: qp.shared.cap(), ..qp.transport.attr() })
     }
 
-    /// Ends a queue pair. What is posted is forgotten without completions; windows bound through it are unbound.
+    /// Ends a queue pair. What is posted is forgotten without completions; windows bound through it are unbound. A receive
+    /// that a message under way has taken from a shared receive queue is forgotten, too: in the error state, where a
+    /// queue pair should go before, it completes.
     ///
     /// # Errors
     /// `NoObject`.
@@ -271,6 +297,9 @@ impl Shard {
         }
         self.count_cq_users(qp.send_cq.number(), qp.recv_cq.number(), -1);
         self.pds.release(qp.shared.pd());
+        if let Some(srq) = qp.shared.srq() {
+            self.srqs.remove_user(srq.srqn());
+        }
         Ok(())
     }
 
@@ -303,9 +332,19 @@ impl Shard {
 }
 
 const NO_QP: ObjectError = ObjectError::NoObject("queue pair");
+const NO_SRQ: CreateQpError = CreateQpError::NoObject("shared receive queue");
 
-fn check_cap(cap: &QpCap) -> Result<(), CreateQpError> {
+/// A machine with room for the lists of its receives, which may be those of a shared receive queue.
+fn machine(init: &QpInitAttr, srq: Option<&Srq>) -> Option<Transport> {
+    let max_recv_sge = srq.map_or(init.cap.max_recv_sge, Srq::max_sge);
+    Transport::new(&QpInitAttr { cap: QpCap { max_recv_sge, ..init.cap }, ..*init })
+}
+
+/// Whether the sizes are possible. With a shared receive queue those of the queue pair's own are not looked at, as in
+/// `rxe_qp.c rxe_qp_chk_cap()`.
+fn check_cap(cap: &QpCap, has_srq: bool) -> Result<(), CreateQpError> {
     let limits = DeviceAttr::LIMITS;
+    let cap = if has_srq { QpCap { max_recv_wr: 0, max_recv_sge: 0, ..*cap } } else { *cap };
     let fields = [
         ("max_send_wr", cap.max_send_wr, limits.max_qp_wr),
         ("max_recv_wr", cap.max_recv_wr, limits.max_qp_wr),

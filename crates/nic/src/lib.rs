@@ -22,6 +22,7 @@ mod inbound;
 mod modify;
 mod qp;
 mod shard;
+mod srq;
 mod timer;
 mod transport;
 mod windows;

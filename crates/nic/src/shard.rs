@@ -11,12 +11,13 @@ use slab::Slab;
 use userdma_ibt::{Ctx, Effects, Fill, Stats};
 use userdma_mem::{LinkCaps, LinkId, TxBatch};
 use userdma_objects::{MrTable, PdTable};
-use userdma_verbs::{AsyncEvent, QpAttr, QpAttrMask, QpState, Qpn, Time};
+use userdma_verbs::{AsyncEvent, QpAttr, QpAttrMask, QpState, Qpn, Srqn, Time};
 
 use crate::config::INDEX_MASK;
 use crate::control::{CqEntry, Resolved};
 use crate::inbound::Inbound;
 use crate::qp::QpTable;
+use crate::srq::SrqTable;
 use crate::timer::Timers;
 use crate::transport::Transport;
 use crate::windows::{WindowId, Windows};
@@ -30,6 +31,7 @@ pub struct Shard {
     pub(crate) mrs: MrTable,
     pub(crate) cqs: Slab<CqEntry>,
     pub(crate) ahs: Slab<Resolved>,
+    pub(crate) srqs: SrqTable,
     pub(crate) qps: QpTable,
     pub(crate) windows: Windows,
     pub(crate) inbound: Inbound,
@@ -63,6 +65,7 @@ impl Shard {
             mrs: MrTable::new(config.seed),
             cqs: Slab::new(),
             ahs: Slab::new(),
+            srqs: SrqTable::default(),
             qps: QpTable::new(config.first_index),
             windows: Windows::new(config.max_window),
             inbound: Inbound::default(),
@@ -393,6 +396,11 @@ impl Shard {
         self.events.retain(|event| *event != AsyncEvent::CqError { cq: number });
     }
 
+    /// Forgets the events of a shared receive queue that is going.
+    pub(crate) fn forget_srq(&mut self, srqn: Srqn) {
+        self.events.retain(|event| *event != AsyncEvent::SrqLimitReached { srqn });
+    }
+
     /// The index of a queue pair of this device.
     pub(crate) fn index_of(&self, qpn: Qpn) -> Option<u32> {
         let index = qpn.get() & INDEX_MASK;
@@ -409,8 +417,10 @@ fn event_qpn(event: &AsyncEvent) -> Option<Qpn> {
         | AsyncEvent::QpRequestError { qpn }
         | AsyncEvent::QpAccessError { qpn }
         | AsyncEvent::CommunicationEstablished { qpn }
-        | AsyncEvent::SqDrained { qpn } => Some(*qpn),
+        | AsyncEvent::SqDrained { qpn }
+        | AsyncEvent::QpLastWqeReached { qpn } => Some(*qpn),
         AsyncEvent::CqError { .. }
+        | AsyncEvent::SrqLimitReached { .. }
         | AsyncEvent::PortActive
         | AsyncEvent::PortError
         | AsyncEvent::GidChange

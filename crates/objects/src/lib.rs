@@ -1,8 +1,8 @@
 //! The verbs objects as plain data structures: protection domains, memory regions and windows with the one access
-//! check, completion queues, work queues.
+//! check, completion queues, work queues, shared receive queues.
 //!
-//! Floor 2: no IO, no clock, no unsafe code. What callers share with the device ([`QpShared`], [`Cq`],
-//! [`CompChannel`]) is safe on any thread; the tables ([`MrTable`], [`PdTable`]) leave locking to their owner.
+//! Floor 2: no IO, no clock, no unsafe code. What callers share with the device ([`QpShared`], [`Srq`],
+//! [`Cq`], [`CompChannel`]) is safe on any thread; the tables ([`MrTable`], [`PdTable`]) leave locking to their owner.
 
 #![forbid(unsafe_code)]
 
@@ -17,6 +17,7 @@ mod post;
 mod qp;
 mod rq;
 mod sgl;
+mod srq;
 mod sync;
 mod wqe;
 
@@ -28,4 +29,5 @@ pub use pd::{PdId, PdTable};
 pub use qp::QpShared;
 pub use rq::RecvQueue;
 pub use sgl::{SgCursor, SglError, gather, scatter, sgl_len};
+pub use srq::{Srq, Taken};
 pub use wqe::{Wqe, WqeRef, WqeRing};

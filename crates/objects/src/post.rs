@@ -42,7 +42,8 @@ pub(crate) fn check_recv_state(state: QpState) -> Result<(), PostError> {
     }
 }
 
-fn check_list(num: usize, max: u32) -> Result<(), PostError> {
+/// Whether a list has no more elements than a queue takes.
+pub(crate) fn check_list(num: usize, max: u32) -> Result<(), PostError> {
     if num > max as usize { Err(PostError::TooManySge { num, max }) } else { Ok(()) }
 }
 

@@ -6,12 +6,14 @@
 //! Nothing can slip into a queue that was just reset, or into one that was just flushed without the poster knowing
 //! that it must ring.
 
+use std::sync::Arc;
+
 use userdma_verbs::{PostError, QpCap, QpInitAttr, QpState, QpType, Qpn, RecvWr, SendFlags, SendWr, Sge};
 
 use crate::post::{check_recv, check_recv_state, check_send, check_send_state};
 use crate::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use crate::sync::{Mutex, lock};
-use crate::{PdId, RecvQueue, WqeRing};
+use crate::{PdId, RecvQueue, Srq, WqeRing};
 
 /// What callers post to and the device takes from. Shared by reference count; every method is safe on any thread.
 ///
@@ -21,7 +23,10 @@ pub struct QpShared {
     qpn: Qpn,
     qp_type: QpType,
     pd: PdId,
+    recv_pd: PdId,
     cap: QpCap,
+    /// Where its receives are posted instead of `recvs`, which has no places then.
+    srq: Option<Arc<Srq>>,
     /// What is set in the flags of every send.
     always: SendFlags,
     /// A [`QpState`], written under both locks.
@@ -41,12 +46,22 @@ pub struct QpShared {
 impl QpShared {
     /// The shared half of QP `qpn`, in RESET, with queues of the sizes in `init.cap`.
     pub fn new(qpn: Qpn, pd: PdId, init: &QpInitAttr) -> Self {
-        let cap = init.cap;
+        Self::make(qpn, pd, init, init.cap, None)
+    }
+
+    /// The same with receives from a shared receive queue: it has no receive queue of its own, whatever `init.cap` says.
+    pub fn with_srq(qpn: Qpn, pd: PdId, init: &QpInitAttr, srq: Arc<Srq>) -> Self {
+        Self::make(qpn, pd, init, QpCap { max_recv_wr: 0, max_recv_sge: 0, ..init.cap }, Some(srq))
+    }
+
+    fn make(qpn: Qpn, pd: PdId, init: &QpInitAttr, cap: QpCap, srq: Option<Arc<Srq>>) -> Self {
         Self {
             qpn,
             qp_type: init.qp_type,
             pd,
+            recv_pd: srq.as_ref().map_or(pd, |srq| srq.pd()),
             cap,
+            srq,
             always: if init.sq_sig_all { SendFlags::SIGNALED } else { SendFlags::empty() },
             state: AtomicU8::new(QpState::Reset as u8),
             posted: AtomicU32::new(0),
@@ -76,6 +91,16 @@ impl QpShared {
     /// Its sizes.
     pub fn cap(&self) -> QpCap {
         self.cap
+    }
+
+    /// The domain that the memory of its receives is in: the shared receive queue's, if it has one.
+    pub fn recv_pd(&self) -> PdId {
+        self.recv_pd
+    }
+
+    /// The shared receive queue that its messages take receives from.
+    pub fn srq(&self) -> Option<&Arc<Srq>> {
+        self.srq.as_ref()
     }
 
     /// The state as callers see it.
@@ -125,8 +150,12 @@ impl QpShared {
     /// Posts a receive. Legal in every state but RESET. In ERR the caller rings the doorbell, so that it is flushed.
     ///
     /// # Errors
-    /// `TooManySge`, `State`, or `QueueFull` while `max_recv_wr` receives wait. Nothing was posted.
+    /// `TooManySge`, `State`, or `QueueFull` while `max_recv_wr` receives wait; `SharedRecvQueue` if it has a shared receive
+    /// queue, as `rxe_verbs.c rxe_post_recv()`. Nothing was posted.
     pub fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), PostError> {
+        if self.srq.is_some() {
+            return Err(PostError::SharedRecvQueue);
+        }
         check_recv(wr, &self.cap)?;
 
         let mut recvs = lock(&self.recvs);
@@ -162,8 +191,8 @@ impl QpShared {
         self.retired.store(retired, Ordering::Release);
     }
 
-    /// Device: takes the oldest receive; its list is copied into `sgl` (cleared first, capacity kept). `None` if none
-    /// is posted.
+    /// Device: takes the oldest receive of its own queue; its list is copied into `sgl` (cleared first, capacity kept).
+    /// `None` if none is posted, as always with a shared receive queue.
     pub fn take_recv(&self, sgl: &mut Vec<Sge>) -> Option<u64> {
         if self.recv_count() == 0 {
             sgl.clear();
@@ -175,7 +204,7 @@ impl QpShared {
         wr_id
     }
 
-    /// Receives that are posted and not taken: the responder's credits. One load.
+    /// Receives that are posted to its own queue and not taken: the responder's credits. One load.
     pub fn recv_count(&self) -> u32 {
         self.recv_count.load(Ordering::Acquire)
     }

@@ -48,6 +48,22 @@ impl RecvQueue {
         self.len == 0
     }
 
+    /// Elements that it holds at most.
+    pub fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// Moves to memory for `capacity` receives, which what it holds must fit.
+    pub fn resize(&mut self, capacity: u32) {
+        debug_assert!(capacity >= self.len, "{} receives do not fit {capacity}", self.len);
+        let mut resized = Self::new(capacity, u32::try_from(self.max_sge).unwrap_or(u32::MAX));
+        let mut sgl = Vec::with_capacity(self.max_sge);
+        while let Some(wr_id) = self.pop(&mut sgl) {
+            resized.push(&RecvWr { wr_id, sgl: &sgl });
+        }
+        *self = resized;
+    }
+
     /// Appends a receive whose list is not longer than `max_sge`; false if the queue is full.
     pub fn push(&mut self, wr: &RecvWr<'_>) -> bool {
         let num_sge = wr.sgl.len();

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use userdma_mem::{Buffer, LinkCaps, LinkId, Region, TxBatch};
 use userdma_nic::{Doorbells, GidEntry, Shard, ShardConfig};
-use userdma_objects::{Cq, MrKeys, PdId, QpShared};
+use userdma_objects::{Cq, MrKeys, PdId, QpShared, Srq};
 use userdma_verbs::{
     AccessFlags, AsyncEvent, Gid, PostError, QpInitAttr, QpType, Qpn, RecvWr, RemoteAddr, SendFlags, SendOp,
-    SendWr, Sge, Time, Wc,
+    SendWr, Sge, SrqInitAttr, Time, Wc,
 };
 
 use crate::ConnectOptions;
@@ -80,12 +80,22 @@ impl Host {
 
     /// A queue pair in RESET with completion queues of its own.
     pub fn create(&mut self, options: &ConnectOptions) -> QpEnd {
+        self.create_on(options, None)
+    }
+
+    /// The same with receives from a shared receive queue, if there is one.
+    pub fn create_on(&mut self, options: &ConnectOptions, srq: Option<&Srq>) -> QpEnd {
         let send_cq = self.shard.create_cq(options.cqe, None).expect("a completion queue");
         let recv_cq = self.shard.create_cq(options.cqe, None).expect("a completion queue");
         let init = QpInitAttr { qp_type: QpType::Rc, cap: options.cap, sq_sig_all: options.sq_sig_all };
-        let qp =
-            self.shard.create_qp(self.pd, &init, send_cq.number(), recv_cq.number()).expect("a queue pair");
-        QpEnd { qp, send_cq, recv_cq }
+        let srqn = srq.map(Srq::srqn);
+        let made = self.shard.create_qp_on(self.pd, &init, send_cq.number(), recv_cq.number(), srqn);
+        QpEnd { qp: made.expect("a queue pair"), send_cq, recv_cq }
+    }
+
+    /// A shared receive queue of `max_wr` receives with lists of 4 elements.
+    pub fn create_srq(&mut self, max_wr: u32) -> Arc<Srq> {
+        self.shard.create_srq(self.pd, &SrqInitAttr { max_wr, max_sge: 4 }).expect("a shared receive queue")
     }
 
     /// New memory of `len` zero bytes, registered with these rights.

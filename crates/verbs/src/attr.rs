@@ -242,6 +242,12 @@ pub struct DeviceAttr {
     pub max_mw: u32,
     /// Protection domains.
     pub max_pd: u32,
+    /// Shared receive queues.
+    pub max_srq: u32,
+    /// Receives that may be posted to a shared receive queue and not taken.
+    pub max_srq_wr: u32,
+    /// Elements of the scatter/gather list of a shared receive queue's receives.
+    pub max_srq_sge: u32,
     /// READs and atomics that a peer may have outstanding on a QP.
     pub max_qp_rd_atom: u8,
     /// READs and atomics that a QP may have outstanding.
@@ -263,6 +269,9 @@ impl DeviceAttr {
         max_mr: 1 << 17,
         max_mw: 1 << 17,
         max_pd: 1 << 16,
+        max_srq: 1 << 16,
+        max_srq_wr: 1 << 16,
+        max_srq_sge: 32,
         max_qp_rd_atom: 128,
         max_qp_init_rd_atom: 128,
         max_msg_sz: 1 << 31,

@@ -212,6 +212,9 @@ pub enum PostError {
     /// The state does not allow it.
     #[error("nothing may be posted to this queue in state {0:?}")]
     State(QpState),
+    /// The queue pair has no receive queue of its own.
+    #[error("receives are posted to the shared receive queue of this queue pair")]
+    SharedRecvQueue,
     /// The transport service does not have the operation, or the flags do not go with it.
     #[error("{0}")]
     Operation(&'static str),
@@ -310,6 +313,7 @@ impl PostError {
             | Self::InlineTooLong { .. }
             | Self::TooLong { .. }
             | Self::State(_)
+            | Self::SharedRecvQueue
             | Self::Operation(_)
             | Self::Atomic { .. } => Errno::Einval,
         }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::Qpn;
+use crate::{Qpn, Srqn};
 
 /// An unaffiliated or affiliated asynchronous event, a subset of `enum ibv_event_type`.
 ///
@@ -40,6 +40,17 @@ pub enum AsyncEvent {
         /// The queue pair.
         qpn: Qpn,
     },
+    /// A QP with a shared receive queue is in the error state and takes no more receives: those it had taken have
+    /// completed.
+    QpLastWqeReached {
+        /// The queue pair.
+        qpn: Qpn,
+    },
+    /// Fewer receives than its limit are left in a shared receive queue; the limit is off now.
+    SrqLimitReached {
+        /// The shared receive queue.
+        srqn: Srqn,
+    },
     /// The port became active.
     PortActive,
     /// The port went down.
@@ -68,6 +79,12 @@ impl fmt::Display for AsyncEvent {
                 write!(f, "queue pair {qpn} was reached by its peer before it could send")
             }
             Self::SqDrained { qpn } => write!(f, "the send queue of queue pair {qpn} has drained"),
+            Self::QpLastWqeReached { qpn } => {
+                write!(f, "queue pair {qpn} takes no more receives from its shared receive queue")
+            }
+            Self::SrqLimitReached { srqn } => {
+                write!(f, "shared receive queue {srqn} has fewer receives left than its limit")
+            }
             Self::PortActive => f.write_str("the port is active"),
             Self::PortError => f.write_str("the port is down"),
             Self::GidChange => f.write_str("the GID table has changed"),
@@ -90,6 +107,14 @@ mod tests {
                 "queue pair 0x000011 refused its peer access to memory, and is in the error state",
             ),
             (AsyncEvent::SqDrained { qpn }, "the send queue of queue pair 0x000011 has drained"),
+            (
+                AsyncEvent::QpLastWqeReached { qpn },
+                "queue pair 0x000011 takes no more receives from its shared receive queue",
+            ),
+            (
+                AsyncEvent::SrqLimitReached { srqn: Srqn::new(5) },
+                "shared receive queue 0x000005 has fewer receives left than its limit",
+            ),
             (AsyncEvent::DeviceFatal, "the device cannot go on"),
         ] {
             assert_eq!(event.to_string(), text);

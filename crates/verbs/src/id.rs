@@ -40,6 +40,10 @@ number! {
     Qpn(u32), 0xff_ffff, "8"
 }
 number! {
+    /// A shared receive queue's number on its device: 24 bits.
+    Srqn(u32), 0xff_ffff, "8"
+}
+number! {
     /// A message sequence number: 24 bits, counts finished messages of a responder.
     Msn(u32), 0xff_ffff, "8"
 }

@@ -12,6 +12,7 @@ mod event;
 mod id;
 mod psn;
 mod qp_state;
+mod srq;
 mod time;
 mod transition;
 mod wc;
@@ -25,9 +26,10 @@ pub use error::{
     BindMwError, CreateCqError, CreateQpError, Errno, ModifyQpError, ObjectError, PostError, RegMrError,
 };
 pub use event::AsyncEvent;
-pub use id::{Gid, LKey, Lid, Msn, PKey, QKey, Qpn, RKey};
+pub use id::{Gid, LKey, Lid, Msn, PKey, QKey, Qpn, RKey, Srqn};
 pub use psn::Psn;
 pub use qp_state::{QpAttrMask, QpState, QpType};
+pub use srq::{CreateSrqError, ModifySrqError, SrqAttr, SrqAttrMask, SrqInitAttr};
 pub use time::{AckTimeout, Time};
 pub use transition::Transition;
 pub use wc::{Wc, WcError, WcFlags, WcOpcode, WcStatus};

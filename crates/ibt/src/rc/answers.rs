@@ -227,7 +227,11 @@ impl Responder {
         if !self.answers.is_empty() || self.owed.is_none() || !(release || self.ack_due) {
             return Fill::Done;
         }
-        let syndrome = Syndrome::Ack { credits: credits::encode(ctx.qp.recv_count()) };
+        // Receives that others may take are nothing to count on.
+        let syndrome = match ctx.qp.srq() {
+            None => Syndrome::Ack { credits: credits::encode(ctx.qp.recv_count()) },
+            Some(_) => Syndrome::ACK,
+        };
         let aeth = Aeth::new(syndrome, self.msn);
         if !put_acknowledge(&out.bth(Opcode::RcAcknowledge, self.epsn.sub(1)), &aeth, out) {
             self.ack_due = true;

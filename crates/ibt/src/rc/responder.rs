@@ -132,7 +132,7 @@ impl Responder {
         self.msn = Msn::default();
     }
 
-    /// Completes the receive that is taken and those that are posted as flushed.
+    /// Completes the receive that is taken and those that are posted to the queue pair itself as flushed.
     pub(super) fn flush(&mut self, ctx: &mut Ctx<'_>) {
         self.owed = None;
         self.message = Message::None;
@@ -313,8 +313,8 @@ impl Responder {
         if fits { Ok(()) } else { Err(INVALID) }
     }
 
-    fn take_recv(&mut self, ctx: &Ctx<'_>) -> Result<(), Refusal> {
-        self.recv = ctx.qp.take_recv(&mut self.recv_sgl);
+    fn take_recv(&mut self, ctx: &mut Ctx<'_>) -> Result<(), Refusal> {
+        self.recv = ctx.take_recv(&mut self.recv_sgl);
         (self.recv_at, self.recv_len) = (SgCursor::default(), 0);
         if self.recv.is_some() { Ok(()) } else { Err(Refusal::Rnr) }
     }
@@ -326,7 +326,8 @@ impl Responder {
         if len > sgl_len(&self.recv_sgl) || len > MAX_MESSAGE {
             return Err(Refusal::Nak(NakCode::InvalidRequest, WcStatus::LocLenErr));
         }
-        scatter(ctx.mrs, ctx.qp.pd(), &self.recv_sgl, &mut self.recv_at, payload).map_err(landing_refusal)?;
+        scatter(ctx.mrs, ctx.qp.recv_pd(), &self.recv_sgl, &mut self.recv_at, payload)
+            .map_err(landing_refusal)?;
         self.recv_len = u32::try_from(len).unwrap_or(u32::MAX);
         if let Some(ieth) = packet.ieth() {
             // As rxe, the receive reports an invalid request; unlike rxe, the peer is told that its key was wrong.

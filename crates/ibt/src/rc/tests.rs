@@ -8,6 +8,7 @@ mod errors;
 mod probes;
 mod requester;
 mod responder;
+mod shared;
 mod states;
 
 use std::net::IpAddr;
@@ -87,7 +88,13 @@ impl Side {
     /// In RTS with these attributes.
     pub(super) fn with(attr: &QpAttr) -> Self {
         let mut side = Self::in_reset();
-        side.modify(
+        side.connect(attr);
+        side
+    }
+
+    /// From RESET to RTS.
+    pub(super) fn connect(&mut self, attr: &QpAttr) {
+        self.modify(
             QpState::Init,
             attr,
             QpAttrMask::ACCESS_FLAGS | QpAttrMask::PORT | QpAttrMask::PKEY_INDEX,
@@ -98,14 +105,13 @@ impl Side {
             | QpAttrMask::RQ_PSN
             | QpAttrMask::MAX_DEST_RD_ATOMIC
             | QpAttrMask::MIN_RNR_TIMER;
-        side.modify(QpState::Rtr, attr, rtr);
+        self.modify(QpState::Rtr, attr, rtr);
         let rts = QpAttrMask::TIMEOUT
             | QpAttrMask::RETRY_CNT
             | QpAttrMask::RNR_RETRY
             | QpAttrMask::SQ_PSN
             | QpAttrMask::MAX_QP_RD_ATOMIC;
-        side.modify(QpState::Rts, attr, rts);
-        side
+        self.modify(QpState::Rts, attr, rts);
     }
 
     pub(super) fn in_reset() -> Self {

@@ -2,7 +2,7 @@ use std::collections::HashSet;
 use std::sync::atomic::AtomicBool;
 use std::thread;
 
-use userdma_verbs::{AtomicOp, BindMw, LKey, QpType, RKey, RemoteAddr, SendOp};
+use userdma_verbs::{AtomicOp, BindMw, LKey, QpType, RKey, RemoteAddr, SendOp, SrqInitAttr, Srqn};
 
 use super::*;
 
@@ -440,4 +440,22 @@ fn one_place_is_enough_for_two_threads() {
         }
         stop.store(true, Ordering::Relaxed);
     });
+}
+
+#[test]
+fn with_a_shared_receive_queue_there_is_none_of_its_own() {
+    let init = QpInitAttr { qp_type: QpType::Rc, cap: CAP, sq_sig_all: false };
+    let srq = Arc::new(Srq::new(Srqn::new(3), PdId(2), &SrqInitAttr { max_wr: 4, max_sge: 5 }));
+    let qp = QpShared::with_srq(Qpn::new(0x11), PdId(1), &init, Arc::clone(&srq));
+    assert_eq!(qp.cap(), QpCap { max_recv_wr: 0, max_recv_sge: 0, ..CAP });
+    assert_eq!((qp.pd(), qp.recv_pd()), (PdId(1), PdId(2)));
+    for state in STATES {
+        qp.set_state(state);
+        assert_eq!(qp.post_recv(&recv(1)), Err(PostError::SharedRecvQueue), "{state:?}");
+    }
+    srq.post_recv(&recv(7)).unwrap();
+    qp.set_state(QpState::Err);
+    assert_eq!(qp.take_recv(&mut Vec::new()), None, "what is flushed is its own");
+    qp.set_state(QpState::Reset);
+    assert_eq!(srq.recv_count(), 1, "and so is what is forgotten");
 }
