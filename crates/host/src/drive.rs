@@ -29,6 +29,8 @@ pub(crate) struct Core {
     deadline: u64,
     /// Glances since the last whole drive.
     glances: u32,
+    /// Whole drives of polls that found nothing, since something came.
+    empty_polls: u32,
 }
 
 /// What a drive got from the links.
@@ -79,6 +81,7 @@ impl Core {
             channels: Vec::new(),
             deadline: FOREVER,
             glances: 0,
+            empty_polls: 0,
         }
     }
 
@@ -194,12 +197,13 @@ impl Core {
     }
 
     fn transmit(&mut self, now: Time, role: Role<'_>, something_came: bool) -> Sent {
+        self.empty_polls = if something_came { 0 } else { self.empty_polls.saturating_add(1) };
         let (batches, acks) = match role {
             // An acknowledgement goes after the data that was posted.
             Role::Post(_) => (POST_BATCHES, true),
             // A caller that has got something, in its queue or in its memory, is about to answer it: the acknowledgement goes
-            // with the answer, or with the next poll that finds nothing, or when its time has come.
-            Role::Poll(cq) => (DRIVE_BATCHES, !something_came && cq.is_empty()),
+            // with the answer, or with a poll that finds nothing once more, or when its time has come.
+            Role::Poll(cq) => (DRIVE_BATCHES, self.empty_polls >= PATIENT_POLLS && cq.is_empty()),
             Role::Waiter(channel) => (DRIVE_BATCHES, channel.is_empty()),
             Role::Thread | Role::Control => (DRIVE_BATCHES, true),
         };
@@ -262,6 +266,11 @@ fn least_caps(links: &[Link]) -> LinkCaps {
 const BACKLOG_PACKETS: usize = 48;
 /// Polls in a row that only look for packets.
 const GLANCES: u32 = 15;
+/// Polls that find nothing before acknowledgements leave alone. The kernel cuts what was sent together into packets that come
+/// one by one, so behind one packet the next may be on its way: an acknowledgement, say, for which this caller waits, to answer
+/// then. One that leaves in between tells a peer that waits for it and then looks at its memory only that its turn has come,
+/// while what it waits for there is still to be sent.
+const PATIENT_POLLS: u32 = 3;
 /// Batches that a post sends before it leaves the rest to others: about 256 KiB.
 const POST_BATCHES: usize = 4;
 /// Batches that any other drive sends.

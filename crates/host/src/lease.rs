@@ -6,7 +6,8 @@
 //! end though the program polls seldom, or no longer, down to 0; it doubles when polls go on and nothing waits.
 //!
 //! A program that polls all the time (fast, or with packets to handle in each poll) is looked after less often still:
-//! packets that wait are its own business, and looking costs it some percent of its time.
+//! packets that wait are its own business, and looking costs it some percent of its time. Unless it has been found to turn to
+//! its memory in between, and to wait there for a packet that nobody took: then the long periods come back slowly.
 //!
 //! A thread that waits for events drives as well, and between two events the program is expected back soon. Looking
 //! after it costs a wake-up each time, so the thread looks more and more seldom while events keep coming, and parks when
@@ -16,6 +17,10 @@
 #[derive(Debug)]
 pub(crate) struct Lease {
     period_ns: u64,
+    /// What a spinning program's period grows to at most.
+    ceiling_ns: u64,
+    /// Looks since the ceiling was moved.
+    calm: u32,
     polls: u64,
     /// The thread was away on the lease.
     away: bool,
@@ -55,6 +60,8 @@ impl Lease {
     /// The longest period then. A wake-up costs a spinning program some 15 µs of one round trip, so few are better; a program
     /// that turns to polling its memory waits once as long.
     pub(crate) const SPINNING_NS: u64 = 3_200_000;
+    /// Looks without such a wait after which the longest period doubles, if it was made shorter.
+    const CALM_LOOKS: u32 = 256;
     /// Nanoseconds per poll of such a program, at most. A poll that brings packets counts as many.
     const SPIN_NS: u64 = 4_000;
     /// The shortest period but 0.
@@ -72,6 +79,8 @@ impl Lease {
     pub(crate) fn new() -> Self {
         Self {
             period_ns: Self::MAX_NS,
+            ceiling_ns: Self::SPINNING_NS,
+            calm: 0,
             polls: 0,
             away: false,
             event_period_ns: Self::EVENT_MIN_NS,
@@ -93,7 +102,8 @@ impl Lease {
         match (self.away, polling) {
             (true, true) => {
                 if polls.saturating_mul(Self::SPIN_NS) >= self.period_ns {
-                    self.period_ns = (self.period_ns * 2).clamp(Self::MIN_NS, Self::SPINNING_NS);
+                    self.raise_ceiling();
+                    self.period_ns = (self.period_ns * 2).clamp(Self::MIN_NS, self.ceiling_ns);
                 } else if is_packet_waiting() {
                     self.shrink();
                 } else {
@@ -102,6 +112,7 @@ impl Lease {
             }
             (true, false) => {
                 if is_packet_waiting() {
+                    (self.ceiling_ns, self.calm) = (Self::MAX_NS, 0);
                     self.shrink();
                 }
             }
@@ -147,6 +158,14 @@ impl Lease {
 
     fn grow(&mut self) {
         self.period_ns = (self.period_ns * 2).clamp(Self::MIN_NS, Self::MAX_NS);
+    }
+
+    fn raise_ceiling(&mut self) {
+        self.calm += 1;
+        if self.calm >= Self::CALM_LOOKS {
+            self.calm = 0;
+            self.ceiling_ns = (self.ceiling_ns * 2).min(Self::SPINNING_NS);
+        }
     }
 
     fn shrink(&mut self) {
@@ -243,6 +262,26 @@ mod tests {
         let away = [50, 100, 200, 400, 800, 1_600, 3_200, 3_200].map(|us| Duty::Away(1_000 * us));
         assert_eq!(periods, away);
         assert_eq!(look_after(10), Duty::Away(25_000), "it does other things as well");
+    }
+
+    #[test]
+    fn a_program_that_waits_at_its_memory_now_and_then_is_looked_after_sooner_for_a_while() {
+        let mut lease = Lease::new();
+        let mut polls = 0;
+        let mut spin = |lease: &mut Lease, looks: u32| {
+            let mut last = Duty::Serve;
+            for _ in 0..looks {
+                polls += 1000;
+                last = look(lease, polls, false);
+            }
+            (last, polls)
+        };
+        let (last, polls) = spin(&mut lease, 10);
+        assert_eq!(last, Duty::Away(Lease::SPINNING_NS));
+        assert_eq!(look(&mut lease, polls, true), Duty::Serve, "a packet came, and no poll");
+        assert_eq!(spin(&mut lease, 100).0, Duty::Away(Lease::MAX_NS));
+        assert_eq!(spin(&mut lease, Lease::CALM_LOOKS).0, Duty::Away(2 * Lease::MAX_NS));
+        assert_eq!(spin(&mut lease, 10 * Lease::CALM_LOOKS).0, Duty::Away(Lease::SPINNING_NS));
     }
 
     #[test]
