@@ -122,7 +122,6 @@ static void regions(void)
 static void refusals(void)
 {
 	struct ibv_qp_init_attr init = init_attr(cq);
-	struct ibv_srq_init_attr srq = { .attr = { .max_wr = 1, .max_sge = 1 } };
 	struct ibv_qp_init_attr_ex ex = { .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .pd = pd,
 					  .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
 					  .send_ops_flags = IBV_QP_EX_WITH_ATOMIC_WRITE };
@@ -130,7 +129,6 @@ static void refusals(void)
 	struct ibv_ah_attr ah = { .port_num = 1 };
 
 	CHECK(FAILS(!ibv_create_cq(context, 0, NULL, NULL, 0), EINVAL) && FAILS(!ibv_create_cq(context, 4, NULL, NULL, 1), EINVAL));
-	CHECK(FAILS(!ibv_create_srq(pd, &srq), EOPNOTSUPP));
 	CHECK(FAILS(!ibv_create_qp_ex(context, &ex), EOPNOTSUPP) && FAILS(!ibv_create_cq_ex(context, &stamps), EOPNOTSUPP));
 	CHECK(FAILS(!ibv_create_ah(pd, &ah), EINVAL) && FAILS(!ibv_open_xrcd(context, NULL), EOPNOTSUPP));
 	init.qp_type = IBV_QPT_UD;

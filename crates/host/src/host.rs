@@ -15,7 +15,7 @@ use userdma_nic::{GidEntry, Shard, ShardConfig};
 use userdma_objects::{Arm, Cq, MrKeys, PdId, QpShared};
 use userdma_verbs::{
     AccessFlags, AsyncEvent, CreateQpError, Gid, ObjectError, QpInitAttr, QpState, Qpn, RecvWr, RegMrError,
-    SendWr, Time, Wc,
+    SendWr, Srqn, Time, Wc,
 };
 
 use crate::bell::Bell;
@@ -131,7 +131,7 @@ impl Host {
         self.control(move |shard, _| shard.reg_mr(pd, region, iova, access))
     }
 
-    /// Makes a queue pair in RESET, and with the first one the progress thread.
+    /// Makes a queue pair in RESET, with receives from `srq` if there is one, and with the first one the progress thread.
     ///
     /// # Errors
     /// The outer: the device is not usable, or the system has no thread. The inner: the queue pair was refused.
@@ -141,10 +141,11 @@ impl Host {
         init: QpInitAttr,
         send_cq: u32,
         recv_cq: u32,
+        srq: Option<Srqn>,
     ) -> Result<Result<Arc<QpShared>, CreateQpError>, HostError> {
         self.check()?;
         self.owner.start_thread()?;
-        self.control(move |shard, _| shard.create_qp(pd, &init, send_cq, recv_cq))
+        self.control(move |shard, _| shard.create_qp_on(pd, &init, send_cq, recv_cq, srq))
     }
 
     /// Ends a queue pair. Acknowledgements that it owes leave before.

@@ -10,10 +10,10 @@ mod work;
 
 pub(crate) use attr::{
     AhAttr, CqInitAttrEx, DeviceAttr, DeviceAttrEx, Gid, GidEntry, GlobalRoute, PortAttr, QpAttr, QpCap,
-    QpInitAttr, QpInitAttrEx,
+    QpInitAttr, QpInitAttrEx, SrqAttr, SrqInitAttr, SrqInitAttrEx,
 };
 pub(crate) use context::{Context, ContextOps, Device, VerbsContext};
-pub(crate) use objects::{Ah, AsyncEvent, CompChannel, Cq, CqEx, DataBuf, Mr, Mw, Pd, Qp, QpEx};
+pub(crate) use objects::{Ah, AsyncEvent, CompChannel, Cq, CqEx, DataBuf, Mr, Mw, Pd, Qp, QpEx, Srq};
 pub(crate) use work::{BindMwInfo, MwBind, RecvWr, SendWr, Sge, Wc};
 
 #[cfg(test)]

@@ -7,7 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use userdma_host::{HostError, OpenError, PostFailure};
 use userdma_nic::CreateAhError;
 use userdma_verbs::{
-    BindMwError, CreateCqError, CreateQpError, ModifyQpError, ObjectError, PostError, RegMrError,
+    BindMwError, CreateCqError, CreateQpError, CreateSrqError, ModifyQpError, ModifySrqError, ObjectError,
+    PostError, RegMrError,
 };
 
 /// Why a call did nothing: a positive error number.
@@ -34,7 +35,9 @@ by_errno!(
     BindMwError,
     CreateCqError,
     CreateQpError,
+    CreateSrqError,
     ModifyQpError,
+    ModifySrqError,
     ObjectError,
     OpenError,
     PostError,

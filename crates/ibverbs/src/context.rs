@@ -1,7 +1,7 @@
 //! Contexts: an open device as one user of it sees it.
 
 use std::collections::HashMap;
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::fs::File;
 use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd};
@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex};
 use userdma_host::{EventQueue, Host};
 
 use crate::abi::{self, Context, ContextOps, VerbsContext};
-use crate::answer::{Refused, UNSUPPORTED, pointer, status};
+use crate::answer::{Refused, pointer, status};
 use crate::devices::{DeviceObject, OpenDevice};
-use crate::{cq, mw, post, qp, query};
+use crate::{cq, mw, post, qp, query, srq};
 
 /// What a `struct ibv_context` lies in.
 #[repr(C)]
@@ -29,6 +29,8 @@ pub(crate) struct ContextState {
     pub(crate) cqs: Mutex<HashMap<u32, usize>>,
     /// Pointers to the queue pairs of this context, by number. Held while one is made or ends.
     pub(crate) qps: Mutex<HashMap<u32, usize>>,
+    /// Pointers to the shared receive queues of this context, by number. Held while one is made or ends.
+    pub(crate) srqs: Mutex<HashMap<u32, usize>>,
     /// Stands for the descriptor of a kernel's device, which programs expect to be one.
     command: File,
 }
@@ -47,8 +49,14 @@ pub(crate) unsafe extern "C" fn open_device(device: *mut abi::Device) -> *mut Co
         let events = open.host.subscribe_events()?;
         let command = File::options().read(true).write(true).open("/dev/null");
         let command = command.map_err(|e| Refused(e.raw_os_error().unwrap_or(libc::EMFILE)))?;
-        let state =
-            ContextState { device: open, events, cqs: Mutex::default(), qps: Mutex::default(), command };
+        let state = ContextState {
+            device: open,
+            events,
+            cqs: Mutex::default(),
+            qps: Mutex::default(),
+            srqs: Mutex::default(),
+            command,
+        };
         let object = Box::new(ContextObject { verbs: verbs(device, &state), state: Arc::new(state) });
         let object = Box::into_raw(object);
         // SAFETY: it was allocated in the line above.
@@ -88,7 +96,9 @@ fn verbs(device: *mut abi::Device, state: &ContextState) -> VerbsContext {
         query_device_ex: Some(query::query_device_ex),
         none_before_qp: [0; 5],
         create_qp_ex: Some(qp::create_qp_ex),
-        none_at_end: [0; 5],
+        get_srq_num: Some(srq::get_srq_num),
+        create_srq_ex: Some(srq::create_srq_ex),
+        none_at_end: [0; 3],
         size: size_of::<VerbsContext>(),
         context: Context {
             device,
@@ -112,21 +122,9 @@ const OPS: ContextOps = ContextOps {
     poll_cq: Some(cq::poll_cq),
     req_notify_cq: Some(cq::req_notify_cq),
     unused_before_srq: [0; 7],
-    post_srq_recv: Some(post_srq_recv),
+    post_srq_recv: Some(post::post_srq_recv),
     unused_before_post: [0; 4],
     post_send: Some(post::post_send),
     post_recv: Some(post::post_recv),
     unused_at_end: [0; 5],
 };
-
-/// There are no shared receive queues, so nobody has one to post to.
-unsafe extern "C" fn post_srq_recv(
-    _srq: *mut c_void,
-    wr: *mut abi::RecvWr,
-    bad_wr: *mut *mut abi::RecvWr,
-) -> c_int {
-    // SAFETY: the caller's place for the request that failed.
-    unsafe { bad_wr.write(wr) };
-    let Refused(errno) = UNSUPPORTED;
-    errno
-}

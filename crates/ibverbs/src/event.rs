@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use userdma_verbs::{AsyncEvent, Qpn};
+use userdma_verbs::{AsyncEvent, Qpn, Srqn};
 
 use crate::abi::{self, Context};
 use crate::answer::{Refused, minus_one};
@@ -13,6 +13,7 @@ use crate::cq::CqObject;
 use crate::devices::lock;
 use crate::qp::QpObject;
 use crate::signals;
+use crate::srq::SrqObject;
 
 /// `ibv_get_async_event`. Waits unless the descriptor is non-blocking at this moment; a thread may be cancelled while it
 /// waits, as in `ibv_get_cq_event`.
@@ -51,7 +52,10 @@ pub(crate) unsafe extern "C" fn ack_async_event(event: *mut abi::AsyncEvent) {
         let element = (*event).element;
         match (*event).event_type {
             CQ_ERR => CqObject::of(std::ptr::with_exposed_provenance_mut(element)).async_acks.ack(1),
-            QP_FATAL..=SQ_DRAINED => {
+            SRQ_LIMIT_REACHED => {
+                SrqObject::of(std::ptr::with_exposed_provenance_mut(element)).async_acks.ack(1);
+            }
+            QP_FATAL..=SQ_DRAINED | QP_LAST_WQE_REACHED => {
                 QpObject::of(std::ptr::with_exposed_provenance_mut(element)).async_acks.ack(1);
             }
             _ => {}
@@ -73,12 +77,14 @@ fn of_context(state: &ContextState, event: AsyncEvent) -> Option<abi::AsyncEvent
         AsyncEvent::QpAccessError { qpn } => (qp_element(state, qpn)?, 3),
         AsyncEvent::CommunicationEstablished { qpn } => (qp_element(state, qpn)?, 4),
         AsyncEvent::SqDrained { qpn } => (qp_element(state, qpn)?, SQ_DRAINED),
+        AsyncEvent::QpLastWqeReached { qpn } => (qp_element(state, qpn)?, QP_LAST_WQE_REACHED),
+        AsyncEvent::SrqLimitReached { srqn } => (srq_element(state, srqn)?, SRQ_LIMIT_REACHED),
         AsyncEvent::DeviceFatal => (0, 8),
         AsyncEvent::PortActive => (PORT, 9),
         AsyncEvent::PortError => (PORT, 10),
         AsyncEvent::GidChange => (PORT, 18),
         // Kinds that come later are not told before they have a number here.
-        AsyncEvent::QpLastWqeReached { .. } | AsyncEvent::SrqLimitReached { .. } | _ => return None,
+        _ => return None,
     };
     Some(abi::AsyncEvent { element, event_type })
 }
@@ -99,9 +105,19 @@ fn qp_element(state: &ContextState, qpn: Qpn) -> Option<usize> {
     Some(element)
 }
 
+fn srq_element(state: &ContextState, srqn: Srqn) -> Option<usize> {
+    let table = lock(&state.srqs);
+    let element = *table.get(&srqn.get())?;
+    // SAFETY: a queue in the table exists while the table is locked.
+    unsafe { SrqObject::of(std::ptr::with_exposed_provenance_mut(element)) }.async_acks.add_read();
+    Some(element)
+}
+
 /// The only port.
 const PORT: usize = 1;
 /// Values of `enum ibv_event_type`.
 const CQ_ERR: c_int = 0;
 const QP_FATAL: c_int = 1;
 const SQ_DRAINED: c_int = 5;
+const SRQ_LIMIT_REACHED: c_int = 15;
+const QP_LAST_WQE_REACHED: c_int = 16;

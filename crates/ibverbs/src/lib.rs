@@ -36,6 +36,7 @@ mod private;
 mod qp;
 mod query;
 mod signals;
+mod srq;
 mod symbols;
 mod unsupported;
 mod wr;

@@ -4,7 +4,6 @@ use std::ffi::c_int;
 use std::mem::MaybeUninit;
 
 use userdma_host::Host;
-use userdma_objects::QpShared;
 use userdma_verbs::{
     AccessFlags, AtomicOp, BindMw, DeviceAttr, LKey, PostError, RKey, RecvWr, RemoteAddr, SendFlags, SendOp,
     SendWr, Sge,
@@ -13,6 +12,7 @@ use userdma_verbs::{
 use crate::abi;
 use crate::answer::{INVALID, Refused, UNSUPPORTED, status};
 use crate::qp::QpObject;
+use crate::srq::SrqObject;
 
 /// `ibv_post_send`. What comes before the first request that is refused has been posted.
 pub(crate) unsafe extern "C" fn post_send(
@@ -20,10 +20,13 @@ pub(crate) unsafe extern "C" fn post_send(
     first: *mut abi::SendWr,
     bad_wr: *mut *mut abi::SendWr,
 ) -> c_int {
+    // SAFETY: the caller gives a queue pair that exists.
+    let qp = unsafe { QpObject::of(qp) };
     // SAFETY: the caller gives a list of requests whose lists and inline data are there.
-    let post = |qp: &QpObject, wr: &abi::SendWr| unsafe { post_one(qp, wr) };
-    // SAFETY: the caller gives a queue pair that exists, a list, and a place for the request that failed.
-    unsafe { post_list(qp, first, bad_wr, |wr| wr.next, post, Host::doorbell_send) }
+    let post = |wr: &abi::SendWr| unsafe { post_one(qp, wr) };
+    let doorbell = || qp.host().doorbell_send(&qp.shared);
+    // SAFETY: the caller gives a list, and a place for the request that failed.
+    unsafe { post_list(qp.host(), first, bad_wr, |wr| wr.next, post, doorbell) }
 }
 
 /// `ibv_post_recv`, as [`post_send`].
@@ -32,45 +35,63 @@ pub(crate) unsafe extern "C" fn post_recv(
     first: *mut abi::RecvWr,
     bad_wr: *mut *mut abi::RecvWr,
 ) -> c_int {
-    let post = |qp: &QpObject, wr: &abi::RecvWr| {
+    // SAFETY: the caller gives a queue pair that exists.
+    let qp = unsafe { QpObject::of(qp) };
+    let post = |wr: &abi::RecvWr| {
         let post = |sgl: &[Sge]| Ok(qp.shared.post_recv(&RecvWr { wr_id: wr.wr_id, sgl })?);
         // SAFETY: the caller gives a list of requests whose lists are there.
         unsafe { with_sges(wr.sg_list, wr.num_sge, post) }
     };
-    // SAFETY: the caller gives a queue pair that exists, a list, and a place for the request that failed.
-    unsafe { post_list(qp, first, bad_wr, |wr| wr.next, post, Host::doorbell_recv) }
+    let doorbell = || qp.host().doorbell_recv(&qp.shared);
+    // SAFETY: the caller gives a list, and a place for the request that failed.
+    unsafe { post_list(qp.host(), first, bad_wr, |wr| wr.next, post, doorbell) }
+}
+
+/// `ibv_post_srq_recv`, as [`post_send`]. Nobody has to be told: who needs a receive looks for it.
+pub(crate) unsafe extern "C" fn post_srq_recv(
+    srq: *mut abi::Srq,
+    first: *mut abi::RecvWr,
+    bad_wr: *mut *mut abi::RecvWr,
+) -> c_int {
+    // SAFETY: the caller gives a queue that exists.
+    let object = unsafe { SrqObject::of(srq) };
+    let post = |wr: &abi::RecvWr| {
+        let post = |sgl: &[Sge]| Ok(object.srq.post_recv(&RecvWr { wr_id: wr.wr_id, sgl })?);
+        // SAFETY: the caller gives a list of requests whose lists are there.
+        unsafe { with_sges(wr.sg_list, wr.num_sge, post) }
+    };
+    // SAFETY: the caller gives a list, and a place for the request that failed.
+    unsafe { post_list(object.host(), first, bad_wr, |wr| wr.next, post, || ()) }
 }
 
 /// Posts the requests of a list one by one, and tells the device if there was one. Writes the first that is refused to
 /// `bad_wr`, and returns why.
 ///
 /// # Safety
-/// The queue pair, the list's requests and the place exist.
+/// The list's requests and the place exist.
 #[inline]
 unsafe fn post_list<W>(
-    qp: *mut abi::Qp,
+    host: &Host,
     first: *mut W,
     bad_wr: *mut *mut W,
     next: fn(&W) -> *mut W,
-    post: impl Fn(&QpObject, &W) -> Result<(), Refused>,
-    doorbell: fn(&Host, &QpShared),
+    post: impl Fn(&W) -> Result<(), Refused>,
+    doorbell: impl FnOnce(),
 ) -> c_int {
     let mut wr = first;
     let errno = status(|| {
-        // SAFETY: the caller's promise.
-        let qp = unsafe { QpObject::of(qp) };
-        qp.host().check()?;
+        host.check()?;
         let mut result = Ok(());
         // SAFETY: the caller's promise.
         while let Some(request) = unsafe { wr.as_ref() } {
-            result = post(qp, request);
+            result = post(request);
             if result.is_err() {
                 break;
             }
             wr = next(request);
         }
         if wr != first {
-            doorbell(qp.host(), &qp.shared);
+            doorbell();
         }
         result
     });

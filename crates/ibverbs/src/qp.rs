@@ -16,6 +16,7 @@ use crate::convert::{c_cap, c_qp_attr, cap, qp_attr};
 use crate::cq::CqObject;
 use crate::devices::lock;
 use crate::pd::PdObject;
+use crate::srq::SrqObject;
 use crate::wr::{self, Builder};
 
 /// What a `struct ibv_qp` and a `struct ibv_qp_ex` lie in.
@@ -86,7 +87,7 @@ pub(crate) unsafe extern "C" fn qp_to_qp_ex(qp: *mut abi::Qp) -> *mut abi::QpEx 
 }
 
 /// # Safety
-/// The domain and the completion queues exist.
+/// The domain and the queues exist.
 unsafe fn create(
     pd: *mut abi::Pd,
     mut init: abi::QpInitAttr,
@@ -103,8 +104,14 @@ unsafe fn create(
     if !state.host().is_same(send.host()) || !state.host().is_same(recv.host()) {
         return Err(INVALID);
     }
+    // SAFETY: the caller's promise.
+    let srq = (!init.srq.is_null()).then(|| unsafe { SrqObject::of(init.srq) });
+    if srq.is_some_and(|srq| !state.host().is_same(srq.host())) {
+        return Err(INVALID);
+    }
+    let srqn = srq.map(|srq| srq.srq.srqn());
     let wanted = QpInitAttr { qp_type: QpType::Rc, cap: cap(&init.cap), sq_sig_all: init.sq_sig_all != 0 };
-    let shared = state.host().create_qp(domain.id, wanted, send.cq.number(), recv.cq.number())??;
+    let shared = state.host().create_qp(domain.id, wanted, send.cq.number(), recv.cq.number(), srqn)??;
     init.cap = c_cap(&shared.cap());
     let qpn = shared.qpn().get();
     let object = QpObject {
@@ -128,7 +135,7 @@ fn plain(context: *mut Context, pd: *mut abi::Pd, init: &abi::QpInitAttr, qpn: u
         pd,
         send_cq: init.send_cq,
         recv_cq: init.recv_cq,
-        srq: std::ptr::null_mut(),
+        srq: init.srq,
         handle: qpn,
         qp_num: qpn,
         state: 0,
@@ -139,11 +146,11 @@ fn plain(context: *mut Context, pd: *mut abi::Pd, init: &abi::QpInitAttr, qpn: u
     }
 }
 
-/// Reliable connections without a shared receive queue are what there is.
+/// Reliable connections are what there is.
 fn check_service(init: &abi::QpInitAttr) -> Result<(), Refused> {
     const UC: c_int = QpType::Uc as c_int;
     if init.qp_type == QpType::Rc as c_int {
-        if init.srq.is_null() { Ok(()) } else { Err(UNSUPPORTED) }
+        Ok(())
     } else if (UC..=PACKET_XRC_DRIVER).contains(&init.qp_type) {
         Err(UNSUPPORTED)
     } else {

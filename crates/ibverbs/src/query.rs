@@ -275,9 +275,9 @@ unsafe fn device_attr(context: *mut Context) -> abi::DeviceAttr {
         max_ah: int(LIMITS.max_pd),
         max_fmr: 0,
         max_map_per_fmr: 0,
-        max_srq: 0,
-        max_srq_wr: 0,
-        max_srq_sge: 0,
+        max_srq: int(LIMITS.max_srq),
+        max_srq_wr: int(LIMITS.max_srq_wr),
+        max_srq_sge: int(LIMITS.max_srq_sge),
         max_pkeys: 1,
         local_ca_ack_delay: 15,
         phys_port_cnt: 1,
@@ -291,8 +291,9 @@ pub(crate) fn int(limit: u32) -> c_int {
     c_int::try_from(limit).unwrap_or(c_int::MAX)
 }
 
-/// `IBV_DEVICE_SYS_IMAGE_GUID`, `RC_RNR_NAK_GEN`, `MEM_MGT_EXTENSIONS` (invalidation) and `MEM_WINDOW_TYPE_2B`.
-const CAPABILITIES: u32 = 1 << 11 | 1 << 12 | 1 << 21 | 1 << 24;
+/// `IBV_DEVICE_SYS_IMAGE_GUID`, `RC_RNR_NAK_GEN`, `SRQ_RESIZE`, `MEM_MGT_EXTENSIONS` (invalidation) and
+/// `MEM_WINDOW_TYPE_2B`.
+const CAPABILITIES: u32 = 1 << 11 | 1 << 12 | 1 << 13 | 1 << 21 | 1 << 24;
 /// `IBV_ATOMIC_GLOB`: atomics are the processor's.
 const ATOMIC_GLOB: c_int = 2;
 const OLDEST_PORT_ATTR: usize = 48;

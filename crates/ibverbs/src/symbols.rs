@@ -1,7 +1,7 @@
 //! The public functions, each at the node at which its present form appeared.
 
 use crate::unsupported::{errno, fork_is_safe, fork_needs_nothing, negative, nothing, null};
-use crate::{channel, context, cq, devices, event, marshal, mr, names, pd, qp, query};
+use crate::{channel, context, cq, devices, event, marshal, mr, names, pd, qp, query, srq};
 
 public! {
     "@@IBVERBS_1.0" {
@@ -54,10 +54,10 @@ public! {
         "ibv_fork_init" => fork_is_safe,
         "ibv_dontfork_range" => fork_is_safe,
         "ibv_dofork_range" => fork_is_safe,
-        "ibv_create_srq" => null,
-        "ibv_modify_srq" => errno,
-        "ibv_query_srq" => errno,
-        "ibv_destroy_srq" => errno,
+        "ibv_create_srq" => srq::create_srq,
+        "ibv_modify_srq" => srq::modify_srq,
+        "ibv_query_srq" => srq::query_srq,
+        "ibv_destroy_srq" => srq::destroy_srq,
         "ibv_attach_mcast" => errno,
         "ibv_detach_mcast" => errno,
         "ibv_init_ah_from_wc" => negative,

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-use super::{CompChannel, Cq, Pd};
+use super::{CompChannel, Cq, Pd, Srq};
 
 /// `union ibv_gid`: 16 bytes in network order.
 #[repr(C, align(8))]
@@ -146,7 +146,7 @@ pub(crate) struct QpInitAttr {
     pub(crate) qp_context: *mut c_void,
     pub(crate) send_cq: *mut Cq,
     pub(crate) recv_cq: *mut Cq,
-    pub(crate) srq: *mut c_void,
+    pub(crate) srq: *mut Srq,
     pub(crate) cap: QpCap,
     pub(crate) qp_type: c_int,
     pub(crate) sq_sig_all: c_int,
@@ -158,7 +158,7 @@ pub(crate) struct QpInitAttrEx {
     pub(crate) qp_context: *mut c_void,
     pub(crate) send_cq: *mut Cq,
     pub(crate) recv_cq: *mut Cq,
-    pub(crate) srq: *mut c_void,
+    pub(crate) srq: *mut Srq,
     pub(crate) cap: QpCap,
     pub(crate) qp_type: c_int,
     pub(crate) sq_sig_all: c_int,
@@ -216,4 +216,34 @@ pub(crate) struct CqInitAttrEx {
     pub(crate) comp_mask: u32,
     pub(crate) flags: u32,
     pub(crate) parent_domain: *mut Pd,
+}
+
+/// `struct ibv_srq_attr`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct SrqAttr {
+    pub(crate) max_wr: u32,
+    pub(crate) max_sge: u32,
+    pub(crate) srq_limit: u32,
+}
+
+/// `struct ibv_srq_init_attr`.
+#[repr(C)]
+pub(crate) struct SrqInitAttr {
+    pub(crate) srq_context: *mut c_void,
+    pub(crate) attr: SrqAttr,
+}
+
+/// `struct ibv_srq_init_attr_ex`. Its first fields are those of [`SrqInitAttr`], without that one's padding at the end.
+#[repr(C)]
+pub(crate) struct SrqInitAttrEx {
+    pub(crate) srq_context: *mut c_void,
+    pub(crate) attr: SrqAttr,
+    pub(crate) comp_mask: u32,
+    pub(crate) srq_type: c_int,
+    pub(crate) pd: *mut Pd,
+    pub(crate) xrcd: *mut c_void,
+    pub(crate) cq: *mut Cq,
+    /// `struct ibv_tm_cap`.
+    pub(crate) tm_cap: [u32; 2],
 }

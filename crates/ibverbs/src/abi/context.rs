@@ -3,7 +3,8 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use super::{
-    Cq, CqEx, CqInitAttrEx, DeviceAttrEx, Mw, MwBind, Pd, PortAttr, Qp, QpInitAttrEx, RecvWr, SendWr, Wc,
+    Cq, CqEx, CqInitAttrEx, DeviceAttrEx, Mw, MwBind, Pd, PortAttr, Qp, QpInitAttrEx, RecvWr, SendWr, Srq,
+    SrqInitAttrEx, Wc,
 };
 
 /// `struct ibv_device`.
@@ -29,8 +30,7 @@ pub(crate) struct ContextOps {
     pub(crate) poll_cq: Option<unsafe extern "C" fn(*mut Cq, c_int, *mut Wc) -> c_int>,
     pub(crate) req_notify_cq: Option<unsafe extern "C" fn(*mut Cq, c_int) -> c_int>,
     pub(crate) unused_before_srq: [usize; 7],
-    pub(crate) post_srq_recv:
-        Option<unsafe extern "C" fn(*mut c_void, *mut RecvWr, *mut *mut RecvWr) -> c_int>,
+    pub(crate) post_srq_recv: Option<unsafe extern "C" fn(*mut Srq, *mut RecvWr, *mut *mut RecvWr) -> c_int>,
     pub(crate) unused_before_post: [usize; 4],
     pub(crate) post_send: Option<unsafe extern "C" fn(*mut Qp, *mut SendWr, *mut *mut SendWr) -> c_int>,
     pub(crate) post_recv: Option<unsafe extern "C" fn(*mut Qp, *mut RecvWr, *mut *mut RecvWr) -> c_int>,
@@ -66,8 +66,10 @@ pub(crate) struct VerbsContext {
     /// `ibv_destroy_flow` to `open_qp`.
     pub(crate) none_before_qp: [usize; 5],
     pub(crate) create_qp_ex: Option<unsafe extern "C" fn(*mut Context, *mut QpInitAttrEx) -> *mut Qp>,
-    /// `get_srq_num` to a placeholder.
-    pub(crate) none_at_end: [usize; 5],
+    pub(crate) get_srq_num: Option<unsafe extern "C" fn(*mut Srq, *mut u32) -> c_int>,
+    pub(crate) create_srq_ex: Option<unsafe extern "C" fn(*mut Context, *mut SrqInitAttrEx) -> *mut Srq>,
+    /// `open_xrcd` to a placeholder.
+    pub(crate) none_at_end: [usize; 3],
     /// Bytes of this structure.
     pub(crate) size: usize,
     pub(crate) context: Context,

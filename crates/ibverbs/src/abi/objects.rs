@@ -98,12 +98,24 @@ pub(crate) struct Qp {
     pub(crate) pd: *mut Pd,
     pub(crate) send_cq: *mut Cq,
     pub(crate) recv_cq: *mut Cq,
-    pub(crate) srq: *mut c_void,
+    pub(crate) srq: *mut Srq,
     pub(crate) handle: u32,
     pub(crate) qp_num: u32,
     pub(crate) state: c_int,
     pub(crate) qp_type: c_int,
     /// A `pthread_mutex_t`, held from `wr_start` to `wr_complete`.
+    pub(crate) mutex: [u64; 5],
+    pub(crate) cond: [u64; 6],
+    pub(crate) events_completed: u32,
+}
+
+/// `struct ibv_srq`.
+#[repr(C)]
+pub(crate) struct Srq {
+    pub(crate) context: *mut Context,
+    pub(crate) srq_context: *mut c_void,
+    pub(crate) pd: *mut Pd,
+    pub(crate) handle: u32,
     pub(crate) mutex: [u64; 5],
     pub(crate) cond: [u64; 6],
     pub(crate) events_completed: u32,

@@ -36,6 +36,7 @@ fn structures_lie_as_in_the_header_of_the_distribution() {
     work(&mut program);
     attributes(&mut program);
     queue_pair_attributes(&mut program);
+    shared_receive_queue_attributes(&mut program);
 
     let mut compiler = Command::new("cc");
     compiler.args(["-x", "c", "-std=gnu11", "-fsyntax-only", "-"]).stdin(Stdio::piped());
@@ -92,7 +93,9 @@ fn contexts(p: &mut String) {
         query_device_ex = "query_device_ex",
         none_before_qp = "ibv_destroy_flow",
         create_qp_ex = "create_qp_ex",
-        none_at_end = "get_srq_num",
+        get_srq_num = "get_srq_num",
+        create_srq_ex = "create_srq_ex",
+        none_at_end = "open_xrcd",
         size = "sz"
     );
 }
@@ -138,6 +141,12 @@ fn objects(p: &mut String) {
             cond,
             events_completed
         }
+    );
+    layout!(
+        p,
+        "struct ibv_srq",
+        Srq,
+        whole { context, srq_context, pd, handle, mutex, cond, events_completed }
     );
     layout!(p, "struct ibv_async_event", AsyncEvent, whole { element, event_type });
 }
@@ -362,5 +371,16 @@ fn queue_pair_attributes(p: &mut String) {
             alt_timeout,
             rate_limit
         }
+    );
+}
+
+fn shared_receive_queue_attributes(p: &mut String) {
+    layout!(p, "struct ibv_srq_attr", SrqAttr, whole { max_wr, max_sge, srq_limit });
+    layout!(p, "struct ibv_srq_init_attr", SrqInitAttr, whole { srq_context, attr });
+    layout!(
+        p,
+        "struct ibv_srq_init_attr_ex",
+        SrqInitAttrEx,
+        whole { srq_context, attr, comp_mask, srq_type, pd, xrcd, cq, tm_cap }
     );
 }

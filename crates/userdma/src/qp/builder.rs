@@ -141,7 +141,7 @@ impl QpBuilder {
             .map(|entry| entry.gid)
             .ok_or(Error::NoGid { index: sgid_index, len: gids.len() })?;
         let init = QpInitAttr { qp_type: QpType::Rc, cap, sq_sig_all };
-        let qp = host.create_qp(pd.id(), init, send_cq.number(), recv_cq.number())??;
+        let qp = host.create_qp(pd.id(), init, send_cq.number(), recv_cq.number(), None)??;
         let cap = qp.cap();
         let sends = send_cq.add_ledger(|tag| Ledger::new(cap.max_send_wr, cap.max_send_sge, tag));
         let recvs = recv_cq.add_ledger(|tag| Ledger::new(cap.max_recv_wr, cap.max_recv_sge, tag));
