@@ -9,7 +9,7 @@ use userdma_host::Host;
 use userdma_objects::Arm;
 use userdma_verbs::{Qpn, Wc, WcOpcode, WcStatus};
 
-use crate::ledger::{Ledger, Tag};
+use crate::ledger::{Ledger, SharedLedger, Tag};
 use crate::{CompChannel, Device, Error};
 use table::Table;
 
@@ -86,6 +86,11 @@ impl Cq {
         let removed = lock(&self.inner.table).remove(ledger);
         // What it held is let go of without the lock.
         drop(removed);
+    }
+
+    /// Looks up receives of a shared receive queue that complete here, from now on.
+    pub(crate) fn add_shared_ledger(&self, ledger: &Arc<SharedLedger>) {
+        lock(&self.inner.table).add_shared(ledger);
     }
 
     /// Its number on the device.
@@ -228,6 +233,14 @@ impl Cq {
 impl Drop for Inner {
     fn drop(&mut self) {
         let number = self.cq.number();
+        // Receives of shared queues get their places back, though nobody has polled their completions.
+        let table = self.table.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if table.has_shared() {
+            let mut wcs = [EMPTY; 32];
+            while let taken @ 1.. = self.cq.poll(&mut wcs) {
+                table.translate(&mut wcs[..taken]);
+            }
+        }
         // Queue pairs hold it, so it is not busy; a device that is not usable needs no tidying.
         let _ = self.host.control(move |shard, _| shard.destroy_cq(number));
     }

@@ -4,8 +4,8 @@ use std::{fmt, io};
 
 use userdma_host::{EventError, HostError};
 use userdma_verbs::{
-    BindMwError, CreateCqError, CreateQpError, DeviceAttr, Errno, ModifyQpError, ObjectError, PostError,
-    RegMrError,
+    BindMwError, CreateCqError, CreateQpError, CreateSrqError, DeviceAttr, Errno, ModifyQpError,
+    ModifySrqError, ObjectError, PostError, RegMrError,
 };
 
 pub use userdma_host::OpenError;
@@ -51,6 +51,15 @@ pub enum Error {
     /// A queue pair was not made.
     #[error("cannot create the queue pair: {0}")]
     CreateQp(#[from] CreateQpError),
+    /// A shared receive queue was not made.
+    #[error("cannot create the shared receive queue: {0}")]
+    CreateSrq(#[from] CreateSrqError),
+    /// A shared receive queue was not modified.
+    #[error("cannot modify the shared receive queue: {0}")]
+    ModifySrq(#[from] ModifySrqError),
+    /// A queue pair whose operations are futures was to take receives from a shared receive queue.
+    #[error("a queue pair whose operations are futures has receives of its own, and no shared receive queue")]
+    AsyncSrq,
     /// A queue pair was not modified.
     #[error("cannot modify the queue pair: {0}")]
     ModifyQp(#[from] ModifyQpError),
@@ -132,6 +141,9 @@ impl Error {
             Self::CreateCq(error) => error.errno(),
             Self::CreateQp(error) => error.errno(),
             Self::ModifyQp(error) => error.errno(),
+            Self::CreateSrq(error) => error.errno(),
+            Self::ModifySrq(error) => error.errno(),
+            Self::AsyncSrq => Errno::Eopnotsupp,
             Self::Post(error) => error.errno(),
             Self::BindMw(error) => error.errno(),
             Self::Object(error) => error.errno(),

@@ -4,10 +4,14 @@
 //! a reliable connection executes in order, so unsignaled requests have ended when a later one completes. Until then
 //! they hold their memory, whatever the program drops or forgets.
 
+mod shared;
+
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::{mr, mw};
+
+pub(crate) use shared::SharedLedger;
 
 /// Something that a posted work request needs to exist.
 #[derive(Debug)]

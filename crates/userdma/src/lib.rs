@@ -87,6 +87,7 @@ mod mr;
 mod mw;
 mod pd;
 mod qp;
+mod srq;
 
 // Only with tokio do the guide's examples build; without it they are read.
 #[cfg(any(not(doctest), feature = "tokio"))]
@@ -119,12 +120,13 @@ pub use pd::Pd;
 pub use qp::{
     Batch, Data, Init, Inline, Posts, Qp, QpBuilder, Rtr, RtrAttr, Rts, RtsAttr, SetupError, Sgl, Unchecked,
 };
+pub use srq::Srq;
 pub use userdma_host::{DeviceInfo, FaultStats, Faults, HostError, Stats, uptime};
 pub use userdma_mem::MemError;
 pub use userdma_objects::Arm;
 pub use userdma_verbs::{
-    AccessFlags, AckTimeout, AhAttr, AsyncEvent, BindMwError, CreateCqError, CreateQpError, DeviceAttr,
-    Errno, Gid, GlobalRoute, LKey, ModifyQpError, Mtu, ObjectError, PKey, PortAttr, PortState, PostError,
-    Psn, QpAttr, QpAttrMask, QpCap, QpState, Qpn, RKey, RegMrError, RnrTimer, SendFlags, Wc, WcError,
-    WcFlags, WcOpcode, WcStatus,
+    AccessFlags, AckTimeout, AhAttr, AsyncEvent, BindMwError, CreateCqError, CreateQpError, CreateSrqError,
+    DeviceAttr, Errno, Gid, GlobalRoute, LKey, ModifyQpError, ModifySrqError, Mtu, ObjectError, PKey,
+    PortAttr, PortState, PostError, Psn, QpAttr, QpAttrMask, QpCap, QpState, Qpn, RKey, RegMrError, RnrTimer,
+    SendFlags, SrqAttr, Srqn, Wc, WcError, WcFlags, WcOpcode, WcStatus,
 };

@@ -6,7 +6,7 @@ use userdma_host::Host;
 use userdma_objects::PdId;
 use userdma_verbs::AccessFlags;
 
-use crate::{Cq, Device, Error, Mr, Mw, QpBuilder};
+use crate::{Cq, Device, Error, Mr, Mw, QpBuilder, Srq};
 
 /// A protection domain. Clones are the same domain; it ends when they and everything in it are gone.
 #[derive(Clone, Debug)]
@@ -78,6 +78,15 @@ impl Pd {
     /// There are too many.
     pub fn alloc_mw(&self) -> Result<Mw, Error> {
         Mw::alloc(self)
+    }
+
+    /// A shared receive queue of `max_wr` receives with lists of up to `max_sge` elements, for queue pairs of this domain or others:
+    /// [`QpBuilder::srq`].
+    ///
+    /// # Errors
+    /// [`Error::CreateSrq`] says which size is not possible.
+    pub fn create_srq(&self, max_wr: u32, max_sge: u32) -> Result<Srq, Error> {
+        Srq::create(self, max_wr, max_sge)
     }
 
     /// A reliable connection to be made, with its completion queues.

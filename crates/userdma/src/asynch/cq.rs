@@ -89,14 +89,18 @@ impl AsyncCq {
     ///
     /// # Errors
     /// [`Error::CqReserved`] if its sends and receives together are more than the places that are left in the queue;
-    /// else as [`QpBuilder::build`].
+    /// [`Error::AsyncSrq`] with a shared receive queue; else as [`QpBuilder::build`].
     pub fn create_qp(
         &self,
         pd: &Pd,
         with: impl FnOnce(QpBuilder) -> QpBuilder,
     ) -> Result<AsyncQp<Init>, Error> {
         let cq = self.handle.core.cq();
-        let qp = with(pd.create_qp(cq, cq)).build()?;
+        let builder = with(pd.create_qp(cq, cq));
+        if builder.has_srq() {
+            return Err(Error::AsyncSrq);
+        }
+        let qp = builder.build()?;
         if !qp.completes_on(cq) {
             return Err(Error::OtherDevice("builder of the queue pair"));
         }

@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use userdma_verbs::Wc;
 
-use crate::ledger::{Ledger, Tag};
+use crate::ledger::{Ledger, SharedLedger, Tag};
 
 /// Ledgers by slot.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     slots: Vec<Slot>,
+    /// Those of shared receive queues, of which there are few.
+    shared: Vec<Arc<SharedLedger>>,
 }
 
 #[derive(Debug)]
@@ -42,21 +44,48 @@ impl Table {
         slot.ledger.take()
     }
 
+    /// Adds the ledger of a shared receive queue, if it is not there. It stays until the queue is gone.
+    pub(super) fn add_shared(&mut self, ledger: &Arc<SharedLedger>) {
+        // A number may be that of a queue which is gone.
+        self.shared.retain(|other| !other.has_ended());
+        if !self.shared.iter().any(|other| Arc::ptr_eq(other, ledger)) {
+            self.shared.push(Arc::clone(ledger));
+        }
+    }
+
+    /// Whether receives of shared receive queues complete here.
+    pub(super) fn has_shared(&self) -> bool {
+        !self.shared.is_empty()
+    }
+
     /// Gives completions the numbers that the program knows, and ends their work requests. Those of queues that are gone
     /// are dropped; how many are left.
     pub(super) fn translate(&mut self, wcs: &mut [Wc]) -> usize {
         let mut kept = 0;
         for index in 0..wcs.len() {
             let mut wc = wcs[index];
-            let (tag, number) = Tag::of(wc.wr_id);
-            let ledger = self.slots.get(usize::from(tag.slot)).and_then(|slot| slot.ledger.as_ref());
-            if let Some(wr_id) = ledger.and_then(|ledger| ledger.lock().complete(tag, number)) {
+            if let Some(wr_id) = self.complete(wc.wr_id) {
                 wc.wr_id = wr_id;
                 wcs[kept] = wc;
                 kept += 1;
             }
         }
         kept
+    }
+
+    /// Ends the work request with this number; what it is to the program.
+    #[inline]
+    fn complete(&self, id: u64) -> Option<u64> {
+        let (tag, number) = Tag::of(id);
+        match self.slots.get(usize::from(tag.slot)) {
+            Some(slot) => slot.ledger.as_ref()?.lock().complete(tag, number),
+            None => self.complete_shared(id),
+        }
+    }
+
+    fn complete_shared(&self, id: u64) -> Option<u64> {
+        let (srqn, place) = SharedLedger::of(id)?;
+        self.shared.iter().find(|ledger| ledger.srqn() == srqn)?.complete(place)
     }
 }
 

@@ -7,7 +7,7 @@ use userdma_verbs::{AccessFlags, Psn, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpS
 
 use super::{Init, Inner, Qp, Unchecked};
 use crate::ledger::Ledger;
-use crate::{Cq, Error, Pd};
+use crate::{Cq, Error, Pd, Srq};
 
 /// A queue pair to be made. Defaults: 128 sends and receives, 16 elements a list, 512 bytes inline, all remote
 /// rights, GID 0, a random first PSN.
@@ -21,6 +21,7 @@ pub struct QpBuilder {
     access: AccessFlags,
     sgid_index: u8,
     psn: Option<Psn>,
+    srq: Option<Srq>,
 }
 
 impl QpBuilder {
@@ -40,6 +41,7 @@ impl QpBuilder {
             access: AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ | AccessFlags::REMOTE_ATOMIC,
             sgid_index: 0,
             psn: None,
+            srq: None,
         }
     }
 
@@ -106,11 +108,22 @@ impl QpBuilder {
         self
     }
 
+    /// It takes receives from a shared receive queue, and has none of its own: [`Qp::post_recv`](crate::Qp::post_recv) and the
+    /// sizes of receives have no meaning. Their completions come to its `recv_cq`.
+    #[must_use]
+    pub fn srq(mut self, srq: &Srq) -> Self {
+        self.srq = Some(srq.clone());
+        self
+    }
+
+    pub(crate) fn has_srq(&self) -> bool {
+        self.srq.is_some()
+    }
+
     /// Makes it, in state INIT.
     ///
     /// # Errors
-    /// [`Error::CreateQp`] says which size is too large; [`Error::OtherDevice`] if a completion queue is of another
-    /// device.
+    /// [`Error::CreateQp`] says which size is too large; [`Error::OtherDevice`] if a queue is of another device.
     pub fn build(self) -> Result<Qp<Init>, Error> {
         let access = self.access;
         let inner = self.make()?;
@@ -130,10 +143,13 @@ impl QpBuilder {
     }
 
     fn make(self) -> Result<Box<Inner>, Error> {
-        let Self { pd, send_cq, recv_cq, cap, sq_sig_all, sgid_index, psn, .. } = self;
+        let Self { pd, send_cq, recv_cq, cap, sq_sig_all, sgid_index, psn, srq, .. } = self;
         let host = pd.host().clone();
         if ![&send_cq, &recv_cq].iter().all(|cq| cq.host().is_same(&host)) {
             return Err(Error::OtherDevice("completion queue"));
+        }
+        if srq.as_ref().is_some_and(|srq| !srq.host().is_same(&host)) {
+            return Err(Error::OtherDevice("shared receive queue"));
         }
         let gids = host.gids();
         let gid = gids
@@ -141,8 +157,12 @@ impl QpBuilder {
             .map(|entry| entry.gid)
             .ok_or(Error::NoGid { index: sgid_index, len: gids.len() })?;
         let init = QpInitAttr { qp_type: QpType::Rc, cap, sq_sig_all };
-        let qp = host.create_qp(pd.id(), init, send_cq.number(), recv_cq.number(), None)??;
+        let qp =
+            host.create_qp(pd.id(), init, send_cq.number(), recv_cq.number(), srq.as_ref().map(Srq::srqn))??;
         let cap = qp.cap();
+        if let Some(srq) = &srq {
+            srq.completes_on(&recv_cq);
+        }
         let sends = send_cq.add_ledger(|tag| Ledger::new(cap.max_send_wr, cap.max_send_sge, tag));
         let recvs = recv_cq.add_ledger(|tag| Ledger::new(cap.max_recv_wr, cap.max_recv_sge, tag));
         let psn = psn.unwrap_or_else(random_psn);
@@ -154,6 +174,7 @@ impl QpBuilder {
             recv_cq,
             sends,
             recvs,
+            srq,
             sgid_index,
             gid,
             psn,

@@ -1,6 +1,9 @@
 //! What work requests take: scatter/gather lists and inline data.
 
-use crate::MrSlice;
+use userdma_host::Host;
+use userdma_verbs::{DeviceAttr, PostError, Sge};
+
+use crate::{Error, MrSlice};
 
 /// A scatter/gather list: slices of registered memory, in order. Made from `&slice`, `&[a, b]`, or nothing: `()`.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +22,41 @@ pub enum Data<'a> {
     /// Copied at post time.
     Inline(Inline<'a>),
 }
+
+impl Sgl<'_> {
+    /// Lets `post` have the list as the device of `host` wants it. Short lists, which are usual, take little room on the stack.
+    #[inline]
+    pub(crate) fn with_sges<R>(
+        self,
+        host: &Host,
+        max: u32,
+        post: impl FnOnce(&[Sge]) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        match self.0 {
+            [] => post(&[]),
+            [one] => post(&[sge(host, one)?]),
+            slices if slices.len() > MAX_SGE => Err(PostError::TooManySge { num: slices.len(), max }.into()),
+            slices => {
+                let mut sges = [Sge::default(); MAX_SGE];
+                for (to, slice) in sges.iter_mut().zip(slices) {
+                    *to = sge(host, slice)?;
+                }
+                post(&sges[..slices.len()])
+            }
+        }
+    }
+}
+
+/// An element of a list; it must be of this device.
+pub(super) fn sge(host: &Host, slice: &MrSlice) -> Result<Sge, Error> {
+    if !slice.pd().host().is_same(host) {
+        return Err(Error::OtherDevice("memory region"));
+    }
+    Ok(slice.sge().ok_or(PostError::TooLong { len: slice.len() as u64 })?)
+}
+
+/// Elements of a list that any queue takes.
+const MAX_SGE: usize = DeviceAttr::LIMITS.max_sge as usize;
 
 impl<'a> From<&'a MrSlice> for Sgl<'a> {
     fn from(slice: &'a MrSlice) -> Self {

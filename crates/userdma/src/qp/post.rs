@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use userdma_verbs::{
-    AccessFlags, AtomicOp, BindMw, DeviceAttr, PostError, RKey, RecvWr, RemoteAddr, SendFlags, SendOp,
-    SendWr, Sge,
+    AccessFlags, AtomicOp, BindMw, PostError, RKey, RecvWr, RemoteAddr, SendFlags, SendOp, SendWr,
 };
 
+use super::data::sge;
 use super::{Data, Inline, Inner, Qp, Rts, Sgl, Unchecked};
 use crate::ledger::{Entries, Held};
 use crate::{Error, MrSlice, Mw, RemoteMr, mw};
@@ -28,7 +28,7 @@ impl<S> Qp<S> {
     /// longer message is an error on both sides. Post receives before the peer may send.
     ///
     /// # Errors
-    /// [`Error::Post`]; nothing was posted.
+    /// [`Error::Post`]; nothing was posted. With a shared receive queue, receives are posted to that.
     pub fn post_recv<'a>(&self, wr_id: u64, list: impl Into<Sgl<'a>>) -> Result<(), Error> {
         self.inner.post_recv(wr_id, list.into())
     }
@@ -209,8 +209,11 @@ impl<S: Posts> Qp<S> {
 
 impl Inner {
     fn post_recv(&self, wr_id: u64, list: Sgl<'_>) -> Result<(), Error> {
+        if self.srq.is_some() {
+            return Err(PostError::SharedRecvQueue.into());
+        }
         self.host().check()?;
-        self.with_sges(list, self.qp.cap().max_recv_sge, |sgl| {
+        list.with_sges(self.host(), self.qp.cap().max_recv_sge, |sgl| {
             let mut recvs = self.recvs.lock();
             check_room(&recvs)?;
             self.qp.post_recv(&RecvWr { wr_id: recvs.next_id(), sgl })?;
@@ -243,7 +246,7 @@ impl Inner {
         held: impl Iterator<Item = Held>,
     ) -> Result<(), Error> {
         self.host().check()?;
-        self.with_sges(list, self.qp.cap().max_send_sge, |sgl| {
+        list.with_sges(self.host(), self.qp.cap().max_send_sge, |sgl| {
             let mut sends = self.sends.lock();
             check_room(&sends)?;
             self.qp.post_send(&SendWr { wr_id: sends.next_id(), op, flags, sgl, inline })?;
@@ -270,7 +273,7 @@ impl Inner {
         if !mw.pd().host().is_same(self.host()) {
             return Err(Error::OtherDevice("memory window"));
         }
-        let part_sge = self.sge(part)?;
+        let part_sge = sge(self.host(), part)?;
         let mut state = mw.lock();
         let rkey = state.rkey.with_variant(state.rkey.get().to_le_bytes()[0].wrapping_add(1));
         let length = part.len() as u64;
@@ -284,36 +287,6 @@ impl Inner {
         let addr = if access.contains(AccessFlags::ZERO_BASED) { 0 } else { part.addr() };
         Ok(RemoteMr { addr, rkey, len: length })
     }
-
-    /// Lets `post` have the list as the device wants it. Short lists, which are usual, take little room on the stack.
-    #[inline]
-    fn with_sges<R>(
-        &self,
-        list: Sgl<'_>,
-        max: u32,
-        post: impl FnOnce(&[Sge]) -> Result<R, Error>,
-    ) -> Result<R, Error> {
-        match list.0 {
-            [] => post(&[]),
-            [one] => post(&[self.sge(one)?]),
-            slices if slices.len() > MAX_SGE => Err(PostError::TooManySge { num: slices.len(), max }.into()),
-            slices => {
-                let mut sges = [Sge::default(); MAX_SGE];
-                for (sge, slice) in sges.iter_mut().zip(slices) {
-                    *sge = self.sge(slice)?;
-                }
-                post(&sges[..slices.len()])
-            }
-        }
-    }
-
-    /// An element of a list; it must be of this device.
-    fn sge(&self, slice: &MrSlice) -> Result<Sge, Error> {
-        if !slice.pd().host().is_same(self.host()) {
-            return Err(Error::OtherDevice("memory region"));
-        }
-        Ok(slice.sge().ok_or(PostError::TooLong { len: slice.len() as u64 })?)
-    }
 }
 
 fn check_room(entries: &Entries) -> Result<(), PostError> {
@@ -323,6 +296,3 @@ fn check_room(entries: &Entries) -> Result<(), PostError> {
 fn address(remote: RemoteMr) -> RemoteAddr {
     RemoteAddr { addr: remote.addr, rkey: remote.rkey }
 }
-
-/// Elements of a list that any queue takes.
-const MAX_SGE: usize = DeviceAttr::LIMITS.max_sge as usize;
