@@ -1,7 +1,7 @@
 //! The oracle: random verbs programs on two devices, under random faults, and a model that knows what must be true.
 //!
 //! A *program* makes up to six connections, between two hosts or within one device, which may share completion queues,
-//! protection domains and regions. Each of their directions (a *flow*) posts work requests of every kind, in phases;
+//! shared receive queues, protection domains and regions. Each of their directions (a *flow*) posts work requests of every kind, in phases;
 //! between phases everything comes to rest. Then the model is asked:
 //!
 //! - Each work request completed once, in order; an unsignaled one only in error. Statuses are those that the program
@@ -11,6 +11,8 @@
 //!   touched. Where the standard leaves a choice (a READ without a fence behind it, work that was under way when its
 //!   connection failed) each byte must be one of the possible ones.
 //! - A connection's failure is its own: others have no error and no event.
+//! - Receives of a shared receive queue are taken in the order of posting, by whichever message comes first, and each that
+//!   was taken completes. Its limit is told once, and so is the last one of a queue pair that fails.
 //! - A completion queue that overflows was full, says so once, takes its queue pairs to ERR, and loses nothing that it
 //!   held. One that is large enough for what is posted never does.
 //! - In the end nothing is on its way, no timer runs, and every object can be destroyed.
@@ -37,6 +39,7 @@ mod refuse;
 mod report;
 mod setup;
 mod shadow;
+mod shared;
 mod shrink;
 mod world;
 

@@ -5,6 +5,7 @@ use userdma_verbs::{AccessFlags, AtomicOp, LKey, RKey, RemoteAddr, SendFlags, Se
 
 use super::mistake::Mistake;
 use super::plan::{PDS, pick};
+use super::shared::ROOM;
 use super::world::{Flow, GAP, LOCAL, Send, WindowMode, World};
 
 impl World {
@@ -53,7 +54,9 @@ impl World {
             },
             Mistake::ForeignWindow => self.foreign_window(flow).is_some(),
             Mistake::QpRight => options.access != every,
-            Mistake::NoReceive => options.rnr_retry < 7,
+            // In a shared queue the receive is anybody's.
+            Mistake::NoReceive => options.rnr_retry < 7 && !self.is_shared(flow),
+            Mistake::RecvKey | Mistake::RecvReadOnly => !self.is_shared(flow),
             // The owner's window must not be bound already, or be about to be: then the bind is refused all the same.
             Mistake::BadBind => true,
             Mistake::NoKey
@@ -67,8 +70,6 @@ impl World {
             | Mistake::LocalKey
             | Mistake::LocalPd
             | Mistake::LocalReadOnly
-            | Mistake::RecvKey
-            | Mistake::RecvReadOnly
             | Mistake::BadInvalidate => true,
         }
     }
@@ -176,7 +177,10 @@ impl World {
     }
 
     fn draw_bad_message(&mut self, flow: usize, mistake: Mistake) {
-        let len = self.draw_len(flow, self.plan.data).max(1);
+        let mut len = self.draw_len(flow, self.longest(flow)).max(1);
+        if mistake == Mistake::TooLong && self.is_shared(flow) {
+            len = ROOM + self.dice.random_range(1..64);
+        }
         let rkey = self.flows[flow].target.keys.all.rkey;
         let op = if mistake == Mistake::InvalidateRegion { SendOp::SendWithInv(rkey) } else { SendOp::Send };
         let send = self.draw_source(flow, op, len);

@@ -35,6 +35,7 @@ impl World {
             flow.judged_recvs = flow.recvs.len();
             (flow.seen_sends, flow.seen_recvs) = (flow.posted_sends, flow.posted_recvs);
         }
+        self.judge_shared()?;
         for (side, room) in self.rooms.iter_mut().enumerate() {
             room.arena.shadow.check(&format!("arena of host {side}"), &room.arena.buffer, 0)?;
         }
@@ -152,6 +153,8 @@ impl World {
                 None if recv.message < outcome.executed => {
                     return Err(name("no completion, though its message was executed".into()));
                 }
+                // A shared queue keeps what nobody has taken.
+                None if failed && self.is_shared(index) => {}
                 None if !failed || peer_closed => return Err(name("no completion".into())),
                 None => {}
                 Some(wc) if wc.status == WcStatus::Success => {

@@ -43,6 +43,8 @@ impl World {
         self.conns().for_each(|conn| self.flush(conn));
         self.pair.drive();
         self.poll_all()?;
+        self.conns().for_each(|conn| self.expect_last_wqes(conn));
+        self.check_last_wqes()?;
         self.count_program();
         self.check_nothing_left()?;
         self.destroy()
@@ -61,6 +63,7 @@ impl World {
     fn connect_anew(&mut self, conn: usize) -> Result<(), String> {
         self.take_dice(RequestId { phase: self.phase, flow: 2 * conn, number: RequestId::WINDOW - 1 });
         self.note(|| format!("connection {conn} is made anew"));
+        self.expect_last_wqes(conn);
         let hosts = self.plan.conns[conn].hosts;
         let is_new = self.overflowed[conn] || self.dice.random_bool(0.3);
         for end in [0, 1] {
@@ -168,10 +171,13 @@ impl World {
         }
         let is_foreign = |event: &AsyncEvent| match event {
             // Those are counted.
-            AsyncEvent::SqDrained { .. } | AsyncEvent::CqError { .. } => false,
+            AsyncEvent::SqDrained { .. }
+            | AsyncEvent::CqError { .. }
+            | AsyncEvent::SrqLimitReached { .. } => false,
             AsyncEvent::QpFatal { qpn }
             | AsyncEvent::QpRequestError { qpn }
             | AsyncEvent::QpAccessError { qpn }
+            | AsyncEvent::QpLastWqeReached { qpn }
             | AsyncEvent::CommunicationEstablished { qpn } => {
                 let owner = self.owners.iter().find(|(owned, _)| owned == qpn);
                 owner.is_none_or(|&(_, conn)| !failed[conn] && !self.ever_failed[conn])
@@ -230,6 +236,9 @@ impl World {
         for flow in &self.flows {
             let shard = &mut self.pair.hosts[flow.host].shard;
             shard.destroy_qp(now, flow.end.qp.qpn()).map_err(text)?;
+        }
+        for (host, srq) in self.pair.hosts.iter_mut().zip(&self.srqs) {
+            srq.as_ref().map_or(Ok(()), |srq| srq.destroy(host))?;
         }
         for CqState { host, cq, .. } in &self.cqs {
             self.pair.hosts[*host].shard.destroy_cq(cq.number()).map_err(text)?;

@@ -158,7 +158,7 @@ impl World {
 
     /// A SEND with the receive that it will meet.
     fn draw_message(&mut self, flow: usize, op: SendOp) {
-        let len = self.draw_len(flow, self.plan.data);
+        let len = self.draw_len(flow, self.longest(flow));
         let mut send = self.draw_source(flow, op, len);
         if op.opcode() == WrOpcode::SendWithInv {
             // READs before it that use the key must be complete: without a fence they may be executed after it.
@@ -307,8 +307,12 @@ impl World {
     }
 
     pub(super) fn push_message(&mut self, flow: usize, mut send: Send, room: usize) {
-        let (sgl, pieces) = self.draw_pieces(self.sink(flow), room);
+        let is_shared = self.is_shared(flow);
+        // Which receive of a shared queue it will be, the completion says.
+        let (sgl, pieces) =
+            if is_shared { Default::default() } else { self.draw_pieces(self.sink(flow), room) };
         let flow = &mut self.flows[flow];
+        flow.posted_recvs += usize::from(is_shared);
         send.recv = Some(flow.recvs.len());
         flow.recvs.push(Recv { sgl, pieces, message: flow.sends.len(), wc: None });
         flow.sends.push(send);

@@ -21,6 +21,7 @@ impl World {
                     posted |= self.post_next_recv(flow)?;
                 }
             }
+            posted |= self.post_shared()?;
             if self.rng.random_bool(0.2) {
                 let side = usize::from(self.rng.random_bool(0.5));
                 self.pair.release_acks(side);
@@ -97,7 +98,7 @@ impl World {
     }
 
     /// A side that does not learn of its peer's failure keeps its receives for ever: it ends the connection itself.
-    fn give_up_failed(&mut self) {
+    pub(super) fn give_up_failed(&mut self) {
         for index in 0..self.flows.len() {
             let end = &self.flows[index].end.qp;
             if self.conn_has_failed(index / 2) && end.state() != QpState::Err {
@@ -148,6 +149,9 @@ impl World {
     }
 
     fn post_next_recv(&mut self, index: usize) -> Result<bool, String> {
+        if self.is_shared(index) {
+            return Ok(false);
+        }
         let flow = &mut self.flows[index];
         let Some(recv) = flow.recvs.get(flow.posted_recvs) else { return Ok(false) };
         if flow.posted_recvs - flow.seen_recvs >= self.cqs[flow.recv_cq].quota {
@@ -252,8 +256,9 @@ impl World {
 
     /// A completion must name a work request of this queue that has none yet, in order.
     fn take(&mut self, cq: usize, wc: &Wc) -> Result<(), String> {
-        let id = WorkId::decode(wc.wr_id);
-        let WorkId { is_recv, flow: index, number } = id;
+        let shared = self.bind_shared(wc)?;
+        let shared = shared.map(|(flow, number)| WorkId { is_recv: true, flow, number });
+        let WorkId { is_recv, flow: index, number } = shared.unwrap_or(WorkId::decode(wc.wr_id));
         self.note(|| {
             let kind = if is_recv { "receive" } else { "send" };
             format!("flow {index} {kind} {number} completes: {:?}", wc.status)

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use rand::RngExt;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
+use rand::{RngExt, SeedableRng};
 use userdma_ibt::Window;
 use userdma_mem::LinkCaps;
 use userdma_verbs::{AccessFlags, AckTimeout, Mtu, Psn, QpCap, RnrTimer};
@@ -17,6 +17,8 @@ pub(super) struct Plan {
     pub(super) pair: PairOptions,
     pub(super) conns: Vec<ConnPlan>,
     pub(super) cqs: Vec<CqPlan>,
+    /// The shared receive queue of each host, if it has one.
+    pub(super) srqs: [Option<SrqPlan>; 2],
     pub(super) phases: usize,
     /// Most work requests that a flow posts in a phase.
     pub(super) max_ops: usize,
@@ -53,6 +55,8 @@ pub(super) struct ConnPlan {
     pub(super) recv_cqs: [usize; 2],
     /// The targets of its ends are part of a region that other connections use as well.
     pub(super) shares_region: bool,
+    /// Ends that take receives from their host's shared receive queue.
+    pub(super) shares_srq: [bool; 2],
 }
 
 /// A completion queue.
@@ -65,6 +69,16 @@ pub(super) struct CqPlan {
     pub(super) cqe: u32,
     /// It is too small for what is posted, and rarely polled.
     pub(super) is_tight: bool,
+    /// Entries besides, for receives of a shared receive queue.
+    pub(super) shared: u32,
+}
+
+/// A shared receive queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SrqPlan {
+    pub(super) max_wr: u32,
+    /// Its protection domain, by number on its host.
+    pub(super) pd: usize,
 }
 
 impl Plan {
@@ -78,8 +92,9 @@ impl Plan {
         let stall = pick(rng, &[0.0, 0.0, 0.02]);
         let faults = draw_faults(rng, ipv6, latency, stall > 0.0);
         let mut cqs = Vec::new();
-        let conns = draw_conns(rng, &mut cqs);
+        let mut conns = draw_conns(rng, &mut cqs);
         draw_sizes(rng, &mut cqs);
+        let srqs = draw_srqs(seed, &mut conns, &mut cqs);
         let phases = rng.random_range(1..=4);
         // Up to 200 requests in all, or a few more.
         let most = 400 / (2 * conns.len() * phases);
@@ -90,6 +105,7 @@ impl Plan {
             data: if conns.len() == 1 { pick(rng, &[48, 192]) << 10 } else { pick(rng, &[8, 24, 48]) << 10 },
             conns,
             cqs,
+            srqs,
             coalesced: pick(rng, &[0.0, 0.5, 1.0]),
             lazy_recv: pick(rng, &[0.0, 0.5, 0.97]),
             lazy_poll: pick(rng, &[0.0, 0.5, 0.9]),
@@ -145,6 +161,7 @@ fn draw_conns(rng: &mut SmallRng, cqs: &mut Vec<CqPlan>) -> Vec<ConnPlan> {
                 send_cqs,
                 recv_cqs,
                 shares_region: rng.random_bool(0.5),
+                shares_srq: [false; 2],
             }
         })
         .collect()
@@ -158,7 +175,7 @@ fn draw_cqs(
     shared: &mut Option<usize>,
 ) -> (usize, usize) {
     let mut new = |queues| {
-        cqs.push(CqPlan { host, queues, cqe: 0, is_tight: false });
+        cqs.push(CqPlan { host, queues, cqe: 0, is_tight: false, shared: 0 });
         cqs.len() - 1
     };
     match rng.random_range(0..4) {
@@ -186,6 +203,29 @@ fn draw_sizes(rng: &mut SmallRng, cqs: &mut [CqPlan]) {
         cqs[at].is_tight = true;
         cqs[at].cqe = rng.random_range(1..=8);
     }
+}
+
+/// Shared receive queues, and who uses them. They have dice of their own: the rest of a program does not depend on them. A
+/// completion queue that is too small loses completions, and with them places of a shared queue, so these do not meet.
+fn draw_srqs(seed: u64, conns: &mut [ConnPlan], cqs: &mut [CqPlan]) -> [Option<SrqPlan>; 2] {
+    let mut rng = SmallRng::seed_from_u64(seed ^ 0x0073_6861_7265_6421);
+    let srqs = [0, 1].map(|_| {
+        let srq = SrqPlan { max_wr: pick(&mut rng, &[1, 3, 16]), pd: rng.random_range(0..PDS) };
+        rng.random_bool(0.4).then_some(srq)
+    });
+    for conn in conns {
+        for end in [0, 1] {
+            let cq = &mut cqs[conn.recv_cqs[end]];
+            if let Some(srq) = srqs[conn.hosts[end]]
+                && !cq.is_tight
+                && rng.random_bool(0.7)
+            {
+                conn.shares_srq[end] = true;
+                cq.shared = srq.max_wr;
+            }
+        }
+    }
+    srqs
 }
 
 fn draw_connect(rng: &mut SmallRng) -> ConnectOptions {

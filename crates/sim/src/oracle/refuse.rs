@@ -42,6 +42,7 @@ impl World {
         };
         let is_right = match (what, &result) {
             (0 | 1, Err(PostError::Atomic { .. })) | (3, Err(PostError::InlineTooLong { .. })) => true,
+            (4, Err(PostError::SharedRecvQueue)) => flow.end.qp.srq().is_some(),
             (2 | 4, Err(PostError::TooManySge { .. })) => true,
             // A queue that is full may say that first.
             (_, Err(PostError::QueueFull { .. })) => true,

@@ -59,6 +59,10 @@ impl Report {
             ("in a shared region", plan.conns.iter().filter(|conn| conn.shares_region).count()),
             ("completion queues", plan.cqs.len()),
             ("shared queues", plan.cqs.iter().filter(|cq| cq.queues > 1).count()),
+            (
+                "ends with shared receives",
+                plan.conns.iter().flat_map(|conn| conn.shares_srq).filter(|on| *on).count(),
+            ),
         ];
         for (name, count) in figures {
             *self.shapes.entry(name).or_default() += count as u64;

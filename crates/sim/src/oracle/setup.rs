@@ -12,6 +12,7 @@ use super::case::{Case, RequestId};
 use super::plan::{CqPlan, PDS, Plan};
 use super::report::Report;
 use super::shadow::Shadow;
+use super::shared::SrqState;
 use super::world::{
     ARENA, Arena, BEHIND, CqState, Domain, Flow, GAP, LOCAL, Openings, Room, Target, WIDE, Window,
     WindowMode, World,
@@ -31,6 +32,9 @@ impl World {
         }
         let rooms = [0, 1].map(|host| Room::new(&mut pair.hosts[host], &plan, host));
         let cqs = plan.cqs.iter().map(|cq| CqState::new(&mut pair, cq)).collect();
+        let srqs = [0, 1].map(|host: usize| {
+            plan.srqs[host].map(|srq| SrqState::new(&mut pair.hosts[host], &rooms[host], srq))
+        });
         let conns = plan.conns.len();
         let mut world = Self {
             case: case.clone(),
@@ -41,6 +45,7 @@ impl World {
             flows: Vec::new(),
             cqs,
             rooms,
+            srqs,
             report: Report::default(),
             phase: 0,
             drawn: RequestId { phase: 0, flow: 0, number: 0 },
@@ -48,6 +53,7 @@ impl World {
             overflowed: vec![false; conns],
             owners: Vec::new(),
             dead_cqs: Vec::new(),
+            last_wqes: Vec::new(),
             next_stall: Time::ZERO,
         };
         let plan = format!("{:?}", world.plan);
@@ -103,7 +109,9 @@ impl World {
         let (send_cq, recv_cq) = (&self.cqs[plan.send_cqs[end]].cq, &self.cqs[plan.recv_cqs[end]].cq);
         let pd = self.rooms[host].pds[plan.pds[end]].pd;
         let shard = &mut self.pair.hosts[host].shard;
-        let qp = shard.create_qp(pd, &init, send_cq.number(), recv_cq.number()).expect("a queue pair");
+        let srq = self.srqs[host].as_ref().filter(|_| plan.shares_srq[end]).map(|srq| srq.srq.srqn());
+        let made = shard.create_qp_on(pd, &init, send_cq.number(), recv_cq.number(), srq);
+        let qp = made.expect("a queue pair");
         self.owners.push((qp.qpn(), conn));
         QpEnd { qp, send_cq: Arc::clone(send_cq), recv_cq: Arc::clone(recv_cq) }
     }
@@ -111,7 +119,8 @@ impl World {
 
 impl CqState {
     pub(super) fn new(pair: &mut Pair, plan: &CqPlan) -> Self {
-        let cq = pair.hosts[plan.host].shard.create_cq(plan.cqe.max(1), None).expect("a completion queue");
+        let entries = plan.cqe.max(1) + plan.shared;
+        let cq = pair.hosts[plan.host].shard.create_cq(entries, None).expect("a completion queue");
         // A queue that is too small is posted to as if it were not.
         let quota = if plan.is_tight { usize::MAX } else { (plan.cqe / plan.queues.max(1)) as usize };
         Self { host: plan.host, cq, quota, is_tight: plan.is_tight, is_dead: false }

@@ -13,6 +13,7 @@ use super::mistake::Mistake;
 use super::plan::Plan;
 use super::report::Report;
 use super::shadow::Shadow;
+use super::shared::SrqState;
 use crate::{Pair, QpEnd};
 
 /// A program and the devices that it runs on.
@@ -29,6 +30,8 @@ pub(super) struct World {
     pub(super) flows: Vec<Flow>,
     pub(super) cqs: Vec<CqState>,
     pub(super) rooms: [Room; 2],
+    /// The shared receive queue of each host.
+    pub(super) srqs: [Option<SrqState>; 2],
     pub(super) report: Report,
     /// The phase under way.
     pub(super) phase: usize,
@@ -42,6 +45,8 @@ pub(super) struct World {
     pub(super) owners: Vec<(Qpn, usize)>,
     /// Completion queues that have overflowed: host and number.
     pub(super) dead_cqs: Vec<(usize, u32)>,
+    /// Queue pairs with a shared receive queue, once for each time that they came to the error state.
+    pub(super) last_wqes: Vec<Qpn>,
     /// No host stands still before.
     pub(super) next_stall: Time,
 }
