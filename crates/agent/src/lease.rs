@@ -5,8 +5,8 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use userdma_link::descriptors::spawn_apart;
 
 use crate::client::{self, Granted};
 use crate::message::{Place, Reply, Request};
+use crate::neighbor::{self, Answerer, Neighbor};
 use crate::packet;
 
 /// A slot on a port that processes share. It goes back when this is dropped, or when the process ends. The links on its sockets must
@@ -22,6 +23,8 @@ use crate::packet;
 #[derive(Debug)]
 pub struct Lease {
     bell: OwnedFd,
+    /// To the thread, for those who want sockets from the parks.
+    line: Arc<Mutex<OwnedFd>>,
     next_index: Arc<AtomicU16>,
     thread: Option<JoinHandle<()>>,
     /// The process whose slot it is; a forked child has a copy that means nothing.
@@ -35,7 +38,9 @@ impl Lease {
         let bell = eventfd(0, EventfdFlags::CLOEXEC)?;
         let next_index = Arc::new(AtomicU16::new(0));
         let counts = Counts { locks: locks.len(), parks: parks.iter().map(Vec::len).collect() };
-        let keep = [agent, bell.try_clone()?].into_iter().chain(locks).chain(parks.into_iter().flatten());
+        let (line, far_end) = neighbor::line()?;
+        let keep =
+            [agent, bell.try_clone()?, far_end].into_iter().chain(locks).chain(parks.into_iter().flatten());
         let builder = Builder::new().name(format!("userdma slot {slot}")).stack_size(STACK_BYTES);
         let index = Arc::clone(&next_index);
         let thread = spawn_apart(builder, keep.collect(), move |kept| {
@@ -43,7 +48,13 @@ impl Lease {
                 keeper.run();
             }
         })?;
-        Ok((Self { bell, next_index, thread: Some(thread), pid: std::process::id() }, sockets))
+        let line = Arc::new(Mutex::new(line));
+        Ok((Self { bell, line, next_index, thread: Some(thread), pid: std::process::id() }, sockets))
+    }
+
+    /// Where the link on the address of this number gets the sockets of others.
+    pub(crate) fn neighbor(&self, address: u8) -> Neighbor {
+        Neighbor::new(&self.line, address)
     }
 
     /// Notes the first index, from 2 on, that no queue pair of the slot has had: the next owner's begin there. Without it, the slot
@@ -83,8 +94,22 @@ struct Keeper {
     /// `None` while there is no agent.
     agent: Option<OwnedFd>,
     bell: OwnedFd,
+    /// `None` when nobody asks any more.
+    answerer: Option<Answerer>,
     locks: Vec<OwnedFd>,
     parks: Vec<Vec<OwnedFd>>,
+}
+
+/// What the thread has to do.
+enum Call {
+    /// The slot is to go back.
+    Release,
+    /// The agent says something, or has gone.
+    Hear,
+    /// A link wants a socket.
+    Answer,
+    /// There is no agent.
+    Register,
 }
 
 impl Keeper {
@@ -97,35 +122,52 @@ impl Keeper {
     ) -> Option<Self> {
         let mut kept = kept.into_iter();
         let (agent, bell) = (kept.next(), kept.next()?);
+        let answerer = kept.next().map(Answerer::new);
         let locks = kept.by_ref().take(counts.locks).collect();
         let parks = counts.parks.iter().map(|count| kept.by_ref().take(*count).collect()).collect();
-        Some(Self { place, slot, next_index, agent, bell, locks, parks })
+        Some(Self { place, slot, next_index, agent, bell, answerer, locks, parks })
     }
 
     fn run(mut self) {
-        while !self.is_called() {
-            match &self.agent {
-                None => self.register(),
-                Some(agent) => match client::next(agent) {
-                    Ok(Some((Reply::Parks { address }, ends))) => {
-                        client::store(&mut self.parks, address, ends);
-                    }
-                    // It said something that asks for nothing.
-                    Ok(Some(_)) => {}
-                    Ok(None) | Err(_) => self.agent = None,
-                },
+        loop {
+            match self.wait() {
+                Call::Release => return self.release(),
+                Call::Hear => self.hear(),
+                Call::Answer => {
+                    let Self { answerer, parks, .. } = &mut self;
+                    answerer.take_if(|answerer| !answerer.answer(parks));
+                }
+                Call::Register => self.register(),
             }
         }
-        self.release();
     }
 
-    /// Sleeps until there is something to do; whether the slot is to go back.
-    fn is_called(&self) -> bool {
-        let Some(agent) = &self.agent else { return crate::wait::is_readable(&self.bell) };
-        let mut fds = [PollFd::new(&self.bell, PollFlags::IN), PollFd::new(agent, PollFlags::IN)];
+    /// Sleeps until there is something to do.
+    fn wait(&self) -> Call {
+        let Some(agent) = &self.agent else {
+            return if crate::wait::is_readable(&self.bell) { Call::Release } else { Call::Register };
+        };
+        let mut fds = vec![PollFd::new(&self.bell, PollFlags::IN), PollFd::new(agent, PollFlags::IN)];
+        fds.extend(self.answerer.iter().map(|answerer| PollFd::new(answerer, PollFlags::IN)));
         // An interruption or an error is an early return.
         while poll(&mut fds, None).is_err() {}
-        !fds[0].revents().is_empty()
+        match fds.iter().position(|fd| !fd.revents().is_empty()) {
+            Some(0) => Call::Release,
+            // Before links are answered: what they ask for may be what the agent has just sent.
+            Some(1) | None => Call::Hear,
+            Some(_) => Call::Answer,
+        }
+    }
+
+    /// Takes what the agent says.
+    fn hear(&mut self) {
+        let Some(agent) = &self.agent else { return };
+        match client::next(agent) {
+            Ok(Some((Reply::Parks { address }, ends))) => client::store(&mut self.parks, address, ends),
+            // It said something that asks for nothing.
+            Ok(Some(_)) => {}
+            Ok(None) | Err(_) => self.agent = None,
+        }
     }
 
     /// Tells a new agent what we have; if that fails, soon again.

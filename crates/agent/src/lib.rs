@@ -25,6 +25,7 @@ mod holder;
 mod lease;
 mod message;
 mod names;
+mod neighbor;
 mod packet;
 mod park;
 mod server;

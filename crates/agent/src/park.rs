@@ -55,12 +55,22 @@ impl Park {
 
     /// A copy of one socket.
     pub(crate) fn socket(&self, at: usize) -> io::Result<OwnedFd> {
-        let mut all = look(&self.end)?;
-        if at >= all.len() {
-            return Err(io::ErrorKind::NotFound.into());
-        }
-        Ok(all.swap_remove(at))
+        take(look(&self.end)?, at)
     }
+
+    /// A copy of the socket of `slot` from the parks of a group, of which `ends` are all, in order.
+    pub(crate) fn socket_among(ends: &[OwnedFd], slot: u16) -> io::Result<OwnedFd> {
+        let (park, at) = (usize::from(slot) / Self::CAPACITY, usize::from(slot) % Self::CAPACITY);
+        let end = ends.get(park).ok_or(io::ErrorKind::NotFound)?;
+        take(look(end)?, at)
+    }
+}
+
+fn take(mut all: Vec<OwnedFd>, at: usize) -> io::Result<OwnedFd> {
+    if at >= all.len() {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    Ok(all.swap_remove(at))
 }
 
 fn look(end: &OwnedFd) -> io::Result<Vec<OwnedFd>> {

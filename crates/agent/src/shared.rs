@@ -1,6 +1,7 @@
 //! Devices that share their address and port with others of the same user.
 
 use std::net::IpAddr;
+use std::os::fd::OwnedFd;
 
 use userdma_link::{OpenError, UdpConfig, UdpLink};
 use userdma_mem::LinkId;
@@ -29,7 +30,7 @@ pub fn claim(config: &ClaimConfig) -> Result<Claimed, ClaimError> {
             let (slot, first_index) = (granted.slot, granted.first_index.max(FIRST_INDEX));
             let (lease, sockets) = Lease::keep(place.clone(), granted).map_err(ClaimError::Slot)?;
             let links = (0u8..).zip(place.addresses.iter().zip(sockets));
-            let links = links.map(|(id, (ip, socket))| open(id, *ip, socket, &config.udp));
+            let links = links.map(|(id, (ip, socket))| open(&lease, id, *ip, socket, &config.udp));
             let links = links.collect::<Result<Vec<_>, _>>()?;
             let name = name_of(place.addresses[0])?;
             Ok(Claimed { slot, first_index, name, links, lease: Some(lease) })
@@ -43,8 +44,16 @@ pub fn claim(config: &ClaimConfig) -> Result<Claimed, ClaimError> {
     }
 }
 
-fn open(id: u8, ip: IpAddr, socket: std::os::fd::OwnedFd, config: &UdpConfig) -> Result<UdpLink, OpenError> {
-    UdpLink::open_member(LinkId(id), ip, socket, config)
+fn open(
+    lease: &Lease,
+    id: u8,
+    ip: IpAddr,
+    socket: OwnedFd,
+    config: &UdpConfig,
+) -> Result<UdpLink, OpenError> {
+    let mut link = UdpLink::open_member(LinkId(id), ip, socket, config)?;
+    link.set_neighbors(Box::new(lease.neighbor(id)));
+    Ok(link)
 }
 
 fn refused(refusal: Refusal, place: &Place) -> ClaimError {

@@ -12,8 +12,8 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use userdma_agent::{ClaimConfig, Claimed, claim};
-use userdma_link::{UdpConfig, shared};
-use userdma_verbs::Time;
+use userdma_link::{UdpConfig, clock, shared};
+use userdma_verbs::{Qpn, Time};
 
 /// Another process: this test program, in the function [`child`].
 struct Other {
@@ -71,6 +71,12 @@ impl Other {
         assert_eq!(self.line(), format!("{}", self.slot), "slot {}", self.slot);
     }
 
+    /// What it knows to wait for the slot of another.
+    fn backlog(&mut self, slot: u16) -> Option<u32> {
+        self.tell(&format!("backlog {slot}"));
+        self.line().parse().ok()
+    }
+
     /// Closes its device in order, after using queue pairs up to `next_index`.
     fn close(mut self, next_index: u16) {
         self.tell(&format!("close {next_index}"));
@@ -104,6 +110,7 @@ fn child() {
         let line = line.unwrap();
         match line.split_once(' ') {
             None => say(&receive(&mut claimed)),
+            Some(("backlog", slot)) => say(&backlog(&mut claimed, slot.parse().unwrap())),
             Some((_, next_index)) => {
                 claimed.lease.as_ref().unwrap().set_next_index(next_index.parse().unwrap());
                 drop(claimed);
@@ -133,6 +140,14 @@ fn receive(claimed: &mut Claimed) -> String {
         > 0
     {}
     slots.join(",")
+}
+
+/// The bytes that wait for a slot.
+fn backlog(claimed: &mut Claimed, slot: u32) -> String {
+    let link = &mut claimed.links[0];
+    let route = link.route(link.local(), link.port(), 0);
+    let backlog = link.backlog(clock::now(), &route, Qpn::new(slot << 14 | 5));
+    backlog.map_or_else(|| "unknown".to_owned(), |backlog| backlog.used.to_string())
 }
 
 fn slots(others: &[Other]) -> BTreeSet<u16> {
@@ -209,6 +224,42 @@ fn the_last_of_many_agents_still_knows_the_group() {
     assert_ne!(new.slot, last.slot);
     new.assert_reached(&sender, AT);
     last.assert_reached(&sender, AT);
+}
+
+#[test]
+fn a_process_knows_what_waits_for_the_others_on_its_address() {
+    const AT: &str = "127.0.61.4";
+    let sender = UdpSocket::bind("127.0.61.5:0").unwrap();
+    let agent = Other::start("backlog", AT);
+    let mut ours = Other::start("backlog", AT);
+    let mut other = Other::start("backlog", AT);
+    assert_eq!(ours.backlog(other.slot), Some(0));
+    let packet = [&[0; 4], &(u32::from(other.slot) << 14).to_be_bytes()[..], &[1; 1000]].concat();
+    for _ in 0..5 {
+        sender.send_to(&packet, (AT, 4791)).unwrap();
+    }
+    let waits = ours.backlog(other.slot).unwrap();
+    assert!(waits > 5 * 1008, "{waits}");
+    assert_eq!(
+        (ours.backlog(ours.slot), ours.backlog(700)),
+        (Some(0), None),
+        "itself, and a slot without a socket"
+    );
+    // Slots that the group did not have when it began, of this agent and of the next.
+    let more: Vec<_> = (0..4).map(|_| Other::start("backlog", AT)).collect();
+    assert_eq!(ours.backlog(more[3].slot), Some(0));
+    agent.kill();
+    let most: Vec<_> = (0..14).map(|_| Other::start("backlog", AT)).collect();
+    assert_eq!(ours.backlog(most[13].slot), Some(0));
+    other.tell("receive");
+    other.line();
+    assert_eq!(ours.backlog(other.slot), Some(0));
+    // The agent takes the slot back and makes its buffer small: nobody reads there.
+    let slot = other.slot;
+    other.kill();
+    while ours.backlog(slot).is_some() {
+        std::thread::yield_now();
+    }
 }
 
 #[test]

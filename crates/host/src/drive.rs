@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use userdma_link::clock::RecentClock;
-use userdma_link::{Link, RecvReport};
-use userdma_mem::LinkCaps;
+use userdma_link::{Backlog, Link, RecvReport};
+use userdma_mem::{LinkCaps, Route};
 use userdma_nic::Shard;
 use userdma_objects::Cq;
 use userdma_verbs::{Qpn, Time};
@@ -83,6 +83,13 @@ impl Core {
             glances: 0,
             empty_polls: 0,
         }
+    }
+
+    /// How full the receiver of a packet by `route` to `dest_qpn` is: see [`Link::backlog`]. A socket of ours on any of our
+    /// addresses shares a group with those of others.
+    pub(crate) fn backlog(&mut self, now: Time, route: &Route, dest_qpn: Qpn) -> Option<Backlog> {
+        let is_there = |link: &&mut Link| matches!(link, Link::Udp(link) if link.local() == route.remote);
+        self.links.iter_mut().find(is_there)?.backlog(now, route, dest_qpn)
     }
 
     /// One drive. The clock is read once, unless it was read a moment ago.

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use userdma_agent::{ClaimConfig, ClaimError, Claimed, Embedded};
 use userdma_ibt::Stats;
-use userdma_link::{Capture, FaultStats, Link, UdpConfig, UdpLink};
-use userdma_mem::Region;
+use userdma_link::{Backlog, Capture, FaultStats, Link, UdpConfig, UdpLink};
+use userdma_mem::{Region, Route};
 use userdma_nic::{GidEntry, Shard, ShardConfig};
 use userdma_objects::{Arm, Cq, MrKeys, PdId, QpShared};
 use userdma_verbs::{
@@ -318,6 +318,15 @@ impl Host {
                 corrupted: a.corrupted + b.corrupted,
             })
         })
+    }
+
+    /// How full the receive buffer is that a packet by `route` to `dest_qpn` will come to. It is known of devices of the same
+    /// user on an address of this device. Bytes as the kernel counts them: see [`Backlog`].
+    ///
+    /// # Errors
+    /// The device is not usable.
+    pub fn backlog(&self, route: Route, dest_qpn: Qpn) -> Result<Option<Backlog>, HostError> {
+        self.owner.command(move |core, now| core.backlog(now, &route, dest_qpn))
     }
 
     /// Writes every packet from now on to a pcapng file.

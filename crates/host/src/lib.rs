@@ -41,7 +41,7 @@ pub use host::Host;
 pub use progress::spawn_thread;
 pub use userdma_agent::{ClaimError, DeviceInfo, devices};
 pub use userdma_ibt::Stats;
-pub use userdma_link::{FaultStats, Faults};
+pub use userdma_link::{Backlog, FaultStats, Faults};
 pub use userdma_nic::{GidEntry, Shard};
 pub use vec_mr::VecMr;
 pub use wait::uptime;

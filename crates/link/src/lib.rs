@@ -23,5 +23,6 @@ pub use iface::{Interface, InterfaceAddr, interface_of, interfaces};
 pub use link::{Link, is_readable};
 pub use tap::{Capture, Tap};
 pub use udp::{
-    BufferSize, OpenError, RecvReport, SendReport, TX_SOCKETS, TooLong, UdpConfig, UdpLink, shared,
+    Backlog, BufferSize, Neighbors, OpenError, RecvReport, SendReport, TX_SOCKETS, TooLong, UdpConfig,
+    UdpLink, shared,
 };

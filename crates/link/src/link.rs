@@ -3,10 +3,10 @@
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use userdma_mem::{Frame, LinkCaps, LinkId, TxBatch};
-use userdma_verbs::Time;
+use userdma_mem::{Frame, LinkCaps, LinkId, Route, TxBatch};
+use userdma_verbs::{Qpn, Time};
 
-use crate::{RecvReport, SendReport, UdpLink};
+use crate::{Backlog, RecvReport, SendReport, UdpLink};
 
 /// One way for packets in and out.
 #[derive(Debug)]
@@ -41,6 +41,13 @@ impl Link {
     pub fn recv(&mut self, now: Time, sink: &mut impl FnMut(Frame<'_>)) -> RecvReport {
         match self {
             Self::Udp(link) => link.recv(now, sink),
+        }
+    }
+
+    /// How full the receiver of a packet is: see [`UdpLink::backlog`].
+    pub fn backlog(&mut self, now: Time, route: &Route, dest_qpn: Qpn) -> Option<Backlog> {
+        match self {
+            Self::Udp(link) => link.backlog(now, route, dest_qpn),
         }
     }
 

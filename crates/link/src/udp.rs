@@ -8,6 +8,7 @@
 //! A batch goes out as one super-packet that the kernel cuts up (as late as it can, on the same machine never), and comes
 //! in joined again. Where the kernel cannot do one or the other, packets travel alone.
 
+mod backlog;
 mod control;
 mod gso;
 mod mmsg;
@@ -25,10 +26,11 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use userdma_mem::{Frame, FrameMeta, LinkCaps, LinkId, Route, TxBatch};
-use userdma_verbs::Time;
+use userdma_verbs::{Qpn, Time};
 use userdma_wire::ROCE_V2_PORT;
 
 use crate::{FaultInjector, FaultStats, Faults, Tap, iface};
+pub use backlog::{Backlog, Neighbors};
 pub use options::BufferSize;
 use recv::Receiver;
 pub use recv::RecvReport;
@@ -94,6 +96,7 @@ pub struct UdpLink {
     receiver: Receiver,
     faults: Option<Box<FaultInjector>>,
     tap: Option<Tap>,
+    group: Option<backlog::Group>,
 }
 
 impl UdpLink {
@@ -158,6 +161,7 @@ impl UdpLink {
             receiver: Receiver::new(receive, id, (local, receive_port), coalescing, config),
             faults: None,
             tap: None,
+            group: None,
         })
     }
 
@@ -245,6 +249,20 @@ impl UdpLink {
     /// From now on packets are recorded, or no longer.
     pub fn set_tap(&mut self, tap: Option<Tap>) {
         self.tap = tap;
+    }
+
+    /// Where the sockets are to be had that share the link's address and port, for [`UdpLink::backlog`].
+    pub fn set_neighbors(&mut self, neighbors: Box<dyn Neighbors>) {
+        self.group = Some(backlog::Group::new(neighbors));
+    }
+
+    /// How full the socket is that a packet by `route` to `dest_qpn` will come to. It is known of destinations that share
+    /// this link's own address and port, and somebody has their slot; `None` otherwise. A receiver that is stopped stays full.
+    ///
+    /// One system call, except the first time for each slot, which may wait for some milliseconds.
+    pub fn backlog(&mut self, now: Time, route: &Route, dest_qpn: Qpn) -> Option<Backlog> {
+        let is_ours = route.remote == self.local && route.remote_port == self.port;
+        self.group.as_mut().filter(|_| is_ours)?.backlog(now, dest_qpn)
     }
 
     /// Sends batches in their order, those of one socket in one system call; never blocks. What is done with is

@@ -19,3 +19,35 @@ fn a_receive_buffer_has_the_size_that_was_asked_for() {
         assert_eq!(rustix::net::sockopt::socket_recv_buffer_size(socket).unwrap(), 2 * WANTED);
     }
 }
+
+#[test]
+fn what_waits_for_a_device_on_the_same_address_is_known() {
+    let ip = IpAddr::from([127, 0, 61, 6]);
+    let config = HostConfig { addresses: vec![ip], ..HostConfig::default() };
+    let (ours, other) = (Host::open(&config).unwrap(), Host::open(&config).unwrap());
+    // The other's slot is the second. Nobody drives it: without a queue pair it has no thread.
+    let dest_qpn = Qpn::new(2 << 14 | 5);
+    let route = route_to(ip, ours.gids()[0].port);
+    let empty = ours.backlog(route, dest_qpn).unwrap().expect("the other is on our address");
+    assert_eq!(empty.used, 0);
+    let packet = [&[0; 4], &dest_qpn.get().to_be_bytes()[..], &[1; 500]].concat();
+    std::net::UdpSocket::bind((ip, 0)).unwrap().send_to(&packet, (ip, route.remote_port)).unwrap();
+    assert!(ours.backlog(route, dest_qpn).unwrap().unwrap().used > 508);
+    drop(other);
+    let elsewhere = IpAddr::from([127, 0, 61, 7]);
+    assert_eq!(ours.backlog(route_to(elsewhere, 4791), dest_qpn), Ok(None));
+}
+
+fn route_to(remote: IpAddr, remote_port: u16) -> Route {
+    Route {
+        link: userdma_mem::LinkId(0),
+        local: remote,
+        remote,
+        scope_id: 0,
+        socket: 0,
+        local_port: 0,
+        remote_port,
+        traffic_class: 0,
+        hop_limit: 64,
+    }
+}

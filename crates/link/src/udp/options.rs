@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use super::UdpConfig;
+use super::backlog::Backlog;
 
 /// A socket's part.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -283,13 +284,23 @@ pub(super) fn get(fd: BorrowedFd<'_>, level: i32, option: i32) -> io::Result<i32
 
 /// Packets that the socket dropped for want of room in its buffer since it was made, modulo 2^32.
 pub(super) fn drops(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    Ok(memory_info(fd)?[SK_MEMINFO_DROPS])
+}
+
+/// What waits in the socket's receive buffer.
+pub(super) fn backlog(fd: BorrowedFd<'_>) -> io::Result<Backlog> {
+    let info = memory_info(fd)?;
+    Ok(Backlog { used: info[SK_MEMINFO_RMEM_ALLOC], limit: info[SK_MEMINFO_RCVBUF] })
+}
+
+fn memory_info(fd: BorrowedFd<'_>) -> io::Result<[u32; SK_MEMINFO_VARS]> {
     let mut info = [0u32; SK_MEMINFO_VARS];
     let mut len = SK_MEMINFO_LEN;
     // SAFETY: the kernel writes at most `len` bytes into `info`, and the length into `len`; both outlive the call.
     let result = unsafe {
         libc::getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, SO_MEMINFO, info.as_mut_ptr().cast(), &raw mut len)
     };
-    if result == 0 { Ok(info[SK_MEMINFO_DROPS]) } else { Err(io::Error::last_os_error()) }
+    if result == 0 { Ok(info) } else { Err(io::Error::last_os_error()) }
 }
 
 const I32_LEN: libc::socklen_t = 4;
@@ -297,6 +308,8 @@ const UDP_NO_CHECK6_RX: i32 = 102;
 const SO_MEMINFO: i32 = 55;
 const SK_MEMINFO_VARS: usize = 9;
 const SK_MEMINFO_LEN: libc::socklen_t = 9 * 4;
+const SK_MEMINFO_RMEM_ALLOC: usize = 0;
+const SK_MEMINFO_RCVBUF: usize = 1;
 const SK_MEMINFO_DROPS: usize = 8;
 
 #[cfg(test)]
