@@ -1,20 +1,19 @@
 //! The device of a process.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use userdma_agent::{ClaimConfig, ClaimError, Claimed, Embedded};
+use userdma_agent::Claimed;
 use userdma_ibt::Stats;
-use userdma_link::{Backlog, Capture, FaultStats, Link, UdpConfig, UdpLink};
+use userdma_link::{Backlog, Capture, FaultStats, Link};
 use userdma_mem::{Region, Route};
-use userdma_nic::{GidEntry, Shard, ShardConfig};
+use userdma_nic::{GidEntry, Shard};
 use userdma_objects::{Arm, Cq, MrKeys, PdId, QpShared};
 use userdma_verbs::{
-    AccessFlags, AsyncEvent, CreateQpError, Gid, ObjectError, QpInitAttr, QpState, Qpn, RecvWr, RegMrError,
+    AccessFlags, AsyncEvent, CreateQpError, ObjectError, QpInitAttr, QpState, Qpn, RecvWr, RegMrError,
     SendWr, Srqn, Time, Wc,
 };
 
@@ -28,6 +27,8 @@ use crate::owner::Owner;
 use crate::shared::{Polls, Shared};
 use crate::sleep::Watch;
 use crate::{Channel, HostConfig, HostError, OpenError, PostFailure, exit, fork, wait};
+
+mod setup;
 
 /// An open device. Clones are the same device; it closes with the last.
 #[derive(Clone, Debug)]
@@ -43,10 +44,10 @@ impl Host {
     pub fn open(config: &HostConfig) -> Result<Self, OpenError> {
         fork::watch();
         userdma_mem::install_fault_handler().map_err(system("fault handler"))?;
-        let Claimed { slot, first_index, name, mut links, lease } = claim(config)?;
+        let Claimed { slot, first_index, name, mut links, lease } = setup::claim(config)?;
         links.iter_mut().for_each(|link| link.set_faults(Some(&config.faults)));
-        let gids: Vec<_> = links.iter().map(gid_entry).collect();
-        let shard = Shard::new(shard_config(config, (slot, first_index), &gids, &links));
+        let gids: Vec<_> = links.iter().map(setup::gid_entry).collect();
+        let shard = Shard::new(setup::shard_config(config, (slot, first_index), &gids, &links));
         let sockets =
             links.iter().map(|link| link.as_fd().try_clone_to_owned()).collect::<Result<Vec<_>, _>>();
         let shared = Shared {
@@ -363,53 +364,6 @@ impl Host {
             None => Ok(false),
         }
     }
-}
-
-/// Claims the addresses: of the standard's port a slot, which leaves room for others; a private port alone.
-fn claim(config: &HostConfig) -> Result<Claimed, ClaimError> {
-    let usual = UdpConfig::default();
-    let udp = UdpConfig {
-        port: config.private_port.unwrap_or(usual.port),
-        recv_buffer: config.recv_buffer.unwrap_or(usual.recv_buffer),
-        ..usual
-    };
-    let claim = ClaimConfig { addresses: config.addresses.clone(), udp };
-    if config.private_port.is_some() { Embedded::claim(&claim) } else { userdma_agent::claim(&claim) }
-}
-
-fn gid_entry(link: &UdpLink) -> GidEntry {
-    GidEntry {
-        gid: Gid::from(link.local()),
-        link: link.id(),
-        local: link.local(),
-        scope_id: 0,
-        tx_ports: link.tx_ports(),
-        port: link.port(),
-    }
-}
-
-fn shard_config(
-    config: &HostConfig,
-    (slot, first_index): (u16, u16),
-    gids: &[GidEntry],
-    links: &[UdpLink],
-) -> ShardConfig {
-    let usual = ShardConfig::default();
-    ShardConfig {
-        seed: config.seed.unwrap_or_else(random),
-        slot,
-        first_index,
-        gids: gids.to_vec(),
-        links: links.iter().map(UdpLink::caps).collect(),
-        peer_port: config.private_port.unwrap_or(usual.peer_port),
-        max_window: config.max_window.unwrap_or(usual.max_window),
-        ..usual
-    }
-}
-
-/// A number that nobody knows: the standard library's hash keys come from the system.
-fn random() -> u64 {
-    RandomState::new().build_hasher().finish()
 }
 
 fn system(what: &'static str) -> impl Fn(std::io::Error) -> OpenError {
