@@ -5,9 +5,12 @@ pass() { passed=$((passed + 1)); echo "ok    $1"; }
 bad() { failed=$((failed + 1)); echo "FAILED: $1"; sed 's/^/        /' "$work/out" | tail -25; }
 skip() { skipped=$((skipped + 1)); echo "SKIP: $1"; }
 have() { command -v "$1" > /dev/null 2>&1; }
+is_root() { [ "$(id -u)" -eq 0 ]; }
+# As root: which user the programs are, and what goes before them, to be in a network namespace.
+user=65534 inside=()
 plainly() {
-    if [ "$(id -u)" -eq 0 ]; then
-        setpriv --reuid 65534 --regid 65534 --clear-groups --no-new-privs "$@"
+    if is_root; then
+        "${inside[@]}" setpriv --reuid "$user" --regid "$user" --clear-groups --no-new-privs "$@"
     else
         setpriv --no-new-privs "$@"
     fi
@@ -32,25 +35,44 @@ listening() { # PORT PID
     local hex i
     hex=$(printf ':%04X' "$1")
     for i in $(seq 200); do
-        grep -qi "$hex 0*:0000 0A" /proc/net/tcp /proc/net/tcp6 && return 0
+        "${inside[@]}" grep -qi "$hex 0*:0000 0A" /proc/net/tcp /proc/net/tcp6 && return 0
         kill -0 "$2" 2> /dev/null || return 1
         sleep 0.1
     done
     return 1
 }
 
+# Network namespaces, which end with the checks.
+namespaces=()
+namespace() { # NAME
+    ip netns add "$1" > "$work/out" 2>&1 || return
+    namespaces+=("$1")
+    ip -n "$1" link set lo up
+}
+remove_namespaces() {
+    local name
+    for name in "${namespaces[@]}"; do ip netns del "$name"; done
+    namespaces=()
+}
+
 # Two programs that meet on a TCP port; the client's output (and the server's, if CHECK wants it) is judged.
 port=18600 host=0
-meet() { # NAME CHECK "OPTIONS OF THE SERVER'S RUN" "OF THE CLIENT'S" COMMAND...   CHECK reads an output
+# The server's address on TCP, and where it runs, if not where the client does.
+server_at=127.0.0.1 server_inside=()
+meet() { # NAME CHECK "OPTIONS OF THE SERVER'S RUN" "OF THE CLIENT'S" COMMAND...   CHECK is a function that reads an output
     local name=$1 check=$2 first=$3 second=$4 server s1 s2; shift 4
+    local client_inside=("${inside[@]}")
     port=$((port + 1))
+    [ ${#server_inside[@]} -eq 0 ] || inside=("${server_inside[@]}")
     # shellcheck disable=SC2086
     run $first -- "$@" -p $port > "$work/server" 2>&1 & server=$!
-    if ! listening $port $server; then
+    listening $port $server; s1=$?
+    inside=("${client_inside[@]}")
+    if [ $s1 -ne 0 ]; then
         cp "$work/server" "$work/out"; bad "$name: the server does not listen"; kill $server 2> /dev/null; wait $server; return
     fi
     # shellcheck disable=SC2086
-    run $second -- "$@" -p $port 127.0.0.1 > "$work/out" 2>&1; s2=$?
+    run $second -- "$@" -p $port $server_at > "$work/out" 2>&1; s2=$?
     wait $server; s1=$?
     if [ $s1 -ne 0 ] || [ $s2 -ne 0 ]; then
         { echo "-- server, status $s1; client's status $s2"; tail -12 "$work/server"; } >> "$work/out"; bad "$name"; return

@@ -1,6 +1,7 @@
 //! A process's side: how it gets a slot, and finds or becomes the agent.
 
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -17,6 +18,8 @@ pub(crate) struct Granted {
     pub(crate) agent: OwnedFd,
     pub(crate) slot: u16,
     pub(crate) first_index: u16,
+    /// The address whose port was taken, if the slot is on the fallback port.
+    pub(crate) taken: Option<IpAddr>,
     /// The slot's socket on each address.
     pub(crate) sockets: Vec<OwnedFd>,
     pub(crate) locks: Vec<OwnedFd>,
@@ -35,12 +38,12 @@ pub(crate) enum Failure {
     Refused(Refusal),
 }
 
-/// Gets a slot on all addresses of `place`.
-pub(crate) fn claim(place: &Place) -> Result<Granted, Failure> {
+/// Gets a slot on all addresses of `place`, or on those with the port `fallback`.
+pub(crate) fn claim(place: &Place, fallback: Option<u16>) -> Result<Granted, Failure> {
     let end = clock::now().plus_nanos(PATIENCE_NS);
     loop {
         let agent = find()?;
-        match ask(agent, place) {
+        match ask(agent, place, fallback) {
             Err(Failure::Refused(Refusal::Early)) if clock::now() < end => std::thread::sleep(EARLY),
             // It left or died in this moment: the next one.
             Ok(None) if clock::now() < end => std::thread::sleep(MOMENT),
@@ -74,8 +77,9 @@ pub(crate) fn find() -> Result<OwnedFd, Failure> {
 }
 
 /// Asks this agent; `None` if it has gone.
-fn ask(agent: OwnedFd, place: &Place) -> Result<Option<Granted>, Failure> {
-    if packet::send(&agent, &Request::Claim(place.clone()).encode(), &[]).is_err() {
+fn ask(agent: OwnedFd, place: &Place, fallback: Option<u16>) -> Result<Option<Granted>, Failure> {
+    let request = Request::Claim { place: place.clone(), fallback };
+    if packet::send(&agent, &request.encode(), &[]).is_err() {
         return Ok(None);
     }
     let count = place.addresses.len();
@@ -84,9 +88,9 @@ fn ask(agent: OwnedFd, place: &Place) -> Result<Option<Granted>, Failure> {
         let Some((reply, mut descriptors)) = next(&agent)? else { return Ok(None) };
         match reply {
             Reply::Parks { address } => store(&mut parks, address, descriptors),
-            Reply::Granted { slot, first_index } if descriptors.len() == 2 * count => {
-                let locks = descriptors.split_off(count);
-                return Ok(Some(Granted { agent, slot, first_index, sockets: descriptors, locks, parks }));
+            Reply::Granted { slot, first_index, taken } if descriptors.len() == 2 * count => {
+                let (locks, sockets) = (descriptors.split_off(count), descriptors);
+                return Ok(Some(Granted { agent, slot, first_index, taken, sockets, locks, parks }));
             }
             Reply::Refused(refusal) => return Err(Failure::Refused(refusal)),
             Reply::Granted { .. } | Reply::Registered => return Ok(None),

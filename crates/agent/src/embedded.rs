@@ -6,10 +6,10 @@ use std::net::IpAddr;
 use userdma_link::{OpenError, UdpConfig, UdpLink, interface_of};
 use userdma_mem::LinkId;
 
-use crate::Lease;
 use crate::desk::FIRST_INDEX;
 use crate::devices::device_name;
 use crate::holder::Holder;
+use crate::{FellBack, Lease};
 
 /// What to claim.
 #[derive(Clone, Debug, Default)]
@@ -18,6 +18,8 @@ pub struct ClaimConfig {
     pub addresses: Vec<IpAddr>,
     /// How each link is set up: the port is 4791 unless private.
     pub udp: UdpConfig,
+    /// A port to share in its place with others of the same user, if somebody else has it on any of the addresses.
+    pub fallback_port: Option<u16>,
 }
 
 /// Why addresses were not claimed. None of them is.
@@ -102,6 +104,8 @@ pub struct Claimed {
     pub links: Vec<UdpLink>,
     /// What keeps the slot, if the port is shared.
     pub lease: Option<Lease>,
+    /// Why the port is the fallback port, if it is.
+    pub fell_back: Option<FellBack>,
 }
 
 /// Claims addresses for this process alone.
@@ -120,7 +124,14 @@ impl Embedded {
         let addresses = check_addresses(config)?;
         let links = (0u8..).zip(&addresses).map(|(id, ip)| UdpLink::open(LinkId(id), *ip, 0, &config.udp));
         let links = links.collect::<Result<Vec<_>, _>>()?;
-        Ok(Claimed { slot: SLOT, first_index: FIRST_INDEX, name: name_of(addresses[0])?, links, lease: None })
+        Ok(Claimed {
+            slot: SLOT,
+            first_index: FIRST_INDEX,
+            name: name_of(addresses[0])?,
+            links,
+            lease: None,
+            fell_back: None,
+        })
     }
 }
 
@@ -171,7 +182,7 @@ mod tests {
 
     fn claim(addresses: &[&str]) -> Result<Claimed, ClaimError> {
         let addresses = addresses.iter().map(|a| a.parse().unwrap()).collect();
-        Embedded::claim(&ClaimConfig { addresses, udp: UdpConfig::default() })
+        Embedded::claim(&ClaimConfig { addresses, ..ClaimConfig::default() })
     }
 
     #[test]

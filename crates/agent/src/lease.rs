@@ -4,6 +4,7 @@
 //! that outlives the process spoils anything.
 
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
@@ -34,7 +35,7 @@ pub struct Lease {
 impl Lease {
     /// Keeps what was granted; the slot's sockets are returned.
     pub(crate) fn keep(place: Place, granted: Granted) -> io::Result<(Self, Vec<OwnedFd>)> {
-        let Granted { agent, slot, sockets, locks, parks, .. } = granted;
+        let Granted { agent, slot, taken, sockets, locks, parks, .. } = granted;
         let bell = eventfd(0, EventfdFlags::CLOEXEC)?;
         let next_index = Arc::new(AtomicU16::new(0));
         let counts = Counts { locks: locks.len(), parks: parks.iter().map(Vec::len).collect() };
@@ -44,7 +45,7 @@ impl Lease {
         let builder = Builder::new().name(format!("userdma slot {slot}")).stack_size(STACK_BYTES);
         let index = Arc::clone(&next_index);
         let thread = spawn_apart(builder, keep.collect(), move |kept| {
-            if let Some(keeper) = Keeper::new(place, slot, index, kept, &counts) {
+            if let Some(keeper) = Keeper::new(place, (slot, taken), index, kept, &counts) {
                 keeper.run();
             }
         })?;
@@ -90,6 +91,8 @@ struct Counts {
 struct Keeper {
     place: Place,
     slot: u16,
+    /// The address that made the device fall back on the port, if one did.
+    taken: Option<IpAddr>,
     next_index: Arc<AtomicU16>,
     /// `None` while there is no agent.
     agent: Option<OwnedFd>,
@@ -115,7 +118,7 @@ enum Call {
 impl Keeper {
     fn new(
         place: Place,
-        slot: u16,
+        (slot, taken): (u16, Option<IpAddr>),
         next_index: Arc<AtomicU16>,
         kept: Vec<OwnedFd>,
         counts: &Counts,
@@ -125,7 +128,7 @@ impl Keeper {
         let answerer = kept.next().map(Answerer::new);
         let locks = kept.by_ref().take(counts.locks).collect();
         let parks = counts.parks.iter().map(|count| kept.by_ref().take(*count).collect()).collect();
-        Some(Self { place, slot, next_index, agent, bell, answerer, locks, parks })
+        Some(Self { place, slot, taken, next_index, agent, bell, answerer, locks, parks })
     }
 
     fn run(mut self) {
@@ -185,7 +188,8 @@ impl Keeper {
     fn is_registered_with(&mut self, agent: &OwnedFd) -> bool {
         // A device has few parks: more than 253 ends would be 32 addresses with more than 1700 slots.
         let counts = self.parks.iter().map(|ends| u8::try_from(ends.len()).unwrap_or(u8::MAX)).collect();
-        let request = Request::Register { place: self.place.clone(), slot: self.slot, parks: counts };
+        let (place, slot, taken) = (self.place.clone(), self.slot, self.taken);
+        let request = Request::Register { place, slot, taken, parks: counts };
         let ends: Vec<_> = self.parks.iter().flatten().map(AsFd::as_fd).collect();
         if packet::send(agent, &request.encode(), &ends).is_err() {
             return false;

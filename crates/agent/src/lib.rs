@@ -12,7 +12,8 @@
 //!      └────────────────────┴── the kernel, by destination QPN ── UDP port 4791 of an address
 //! ```
 //!
-//! [`claim`] gets a slot; [`Embedded`] claims a port that is not shared.
+//! [`claim`] gets a slot; [`Embedded`] claims a port that is not shared. Where somebody else has 4791, the processes of a user may meet
+//! on a [`private_port`], which they share in the same way.
 
 #![forbid(unsafe_code)]
 
@@ -28,6 +29,7 @@ mod names;
 mod neighbor;
 mod packet;
 mod park;
+mod private;
 mod server;
 mod shared;
 mod wait;
@@ -36,4 +38,5 @@ pub use devices::{DeviceInfo, devices};
 pub use embedded::{ClaimConfig, ClaimError, Claimed, Embedded};
 pub use holder::{Holder, Program, holders};
 pub use lease::Lease;
+pub use private::{FellBack, private_port};
 pub use shared::claim;

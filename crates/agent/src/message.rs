@@ -15,10 +15,12 @@ pub(crate) struct Place {
 /// From a process to the agent. A connection stands for one device.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Request {
-    /// Wants a slot on all the addresses.
-    Claim(Place),
-    /// Has a slot since before this agent; with the parks of all addresses, as many of each as said here.
-    Register { place: Place, slot: u16, parks: Vec<u8> },
+    /// Wants a slot on all the addresses; on the other port if somebody else has the place's, or had it when others that are
+    /// there fell back on the other.
+    Claim { place: Place, fallback: Option<u16> },
+    /// Has a slot since before this agent; with the parks of all addresses, as many of each as said here. The address that made
+    /// it fall back on this port, if one did.
+    Register { place: Place, slot: u16, taken: Option<IpAddr>, parks: Vec<u8> },
     /// Needs the slot no longer. The index is the first that no queue pair has had; 0 if it is not known.
     Release { next_index: u16 },
 }
@@ -26,10 +28,12 @@ pub(crate) enum Request {
 /// From the agent to a process.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Reply {
-    /// A slot, with its socket on each address, then its lock on each. Queue pairs begin at the index.
+    /// A slot, with its socket on each address, then its lock on each. Queue pairs begin at the index. It is on the fallback
+    /// port if there is an address whose port is taken.
     Granted {
         slot: u16,
         first_index: u16,
+        taken: Option<IpAddr>,
     },
     /// With all parks of one address, in place of those that were sent before.
     Parks {
@@ -58,10 +62,15 @@ pub(crate) enum Refusal {
 impl Request {
     pub(crate) fn encode(&self) -> Vec<u8> {
         match self {
-            Self::Claim(place) => place.encode(vec![CLAIM]),
-            Self::Register { place, slot, parks } => {
+            Self::Claim { place, fallback } => {
+                // Port 0 is none.
+                let [high, low] = fallback.unwrap_or(0).to_be_bytes();
+                place.encode(vec![CLAIM, high, low])
+            }
+            Self::Register { place, slot, taken, parks } => {
                 let mut bytes = place.encode(vec![REGISTER]);
                 bytes.extend(slot.to_be_bytes());
+                bytes.extend(optional_octets(*taken));
                 bytes.extend(parks);
                 bytes
             }
@@ -73,12 +82,17 @@ impl Request {
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (&kind, rest) = bytes.split_first()?;
         match kind {
-            CLAIM => Some(Self::Claim(Place::decode(rest)?.0)),
+            CLAIM => {
+                let (fallback, rest) = number(rest)?;
+                let fallback = (fallback != 0).then_some(fallback);
+                Some(Self::Claim { place: Place::decode(rest)?.0, fallback })
+            }
             REGISTER => {
                 let (place, rest) = Place::decode(rest)?;
-                let (slot, parks) = number(rest)?;
+                let (slot, rest) = number(rest)?;
+                let (taken, parks) = optional_ip(rest)?;
                 let is_whole = parks.len() == place.addresses.len();
-                is_whole.then(|| Self::Register { place, slot, parks: parks.to_vec() })
+                is_whole.then(|| Self::Register { place, slot, taken, parks: parks.to_vec() })
             }
             RELEASE => Some(Self::Release { next_index: number(rest)?.0 }),
             _ => None,
@@ -90,8 +104,9 @@ impl Reply {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let address = |kind, ip: &IpAddr| [&[REFUSED, kind], &octets(*ip)[..]].concat();
         match self {
-            Self::Granted { slot, first_index } => {
-                [&[GRANTED], &slot.to_be_bytes()[..], &first_index.to_be_bytes()].concat()
+            Self::Granted { slot, first_index, taken } => {
+                let taken = optional_octets(*taken);
+                [&[GRANTED], &slot.to_be_bytes()[..], &first_index.to_be_bytes(), &taken].concat()
             }
             Self::Parks { address } => vec![PARKS, *address],
             Self::Registered => vec![REGISTERED],
@@ -109,7 +124,8 @@ impl Reply {
         match kind {
             GRANTED => {
                 let (slot, rest) = number(rest)?;
-                Some(Self::Granted { slot, first_index: number(rest)?.0 })
+                let (first_index, rest) = number(rest)?;
+                Some(Self::Granted { slot, first_index, taken: optional_ip(rest)?.0 })
             }
             PARKS => Some(Self::Parks { address: *rest.first()? }),
             REGISTERED => Some(Self::Registered),
@@ -164,6 +180,16 @@ fn octets(ip: IpAddr) -> [u8; 16] {
     }
 }
 
+/// An address that may not be there: the unspecified one is none.
+fn optional_octets(ip: Option<IpAddr>) -> [u8; 16] {
+    octets(ip.unwrap_or(Ipv6Addr::UNSPECIFIED.into()))
+}
+
+fn optional_ip(bytes: &[u8]) -> Option<(Option<IpAddr>, &[u8])> {
+    let (ip, rest) = ip(bytes)?;
+    Some(((!ip.is_unspecified()).then_some(ip), rest))
+}
+
 fn ip(bytes: &[u8]) -> Option<(IpAddr, &[u8])> {
     let (octets, rest) = bytes.split_first_chunk::<16>()?;
     Some((Ipv6Addr::from(*octets).to_canonical(), rest))
@@ -201,15 +227,17 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_back() {
+        let ip = place().addresses[1];
         let requests = [
-            Request::Claim(place()),
-            Request::Register { place: place(), slot: 1022, parks: vec![1, 5] },
+            Request::Claim { place: place(), fallback: None },
+            Request::Claim { place: place(), fallback: Some(16_384) },
+            Request::Register { place: place(), slot: 1022, taken: None, parks: vec![1, 5] },
+            Request::Register { place: place(), slot: 1, taken: Some(ip), parks: vec![1, 5] },
             Request::Release { next_index: 16_383 },
         ];
         for request in requests {
             assert_eq!(Request::decode(&request.encode()), Some(request));
         }
-        let ip = place().addresses[1];
         let refusals = [
             Refusal::Early,
             Refusal::Taken(ip),
@@ -217,8 +245,12 @@ mod tests {
             Refusal::NoSlot(ip),
             Refusal::Other("no memory".to_owned()),
         ];
-        let replies =
-            [Reply::Granted { slot: 3, first_index: 2 }, Reply::Parks { address: 31 }, Reply::Registered];
+        let replies = [
+            Reply::Granted { slot: 3, first_index: 2, taken: None },
+            Reply::Granted { slot: 3, first_index: 2, taken: Some(ip) },
+            Reply::Parks { address: 31 },
+            Reply::Registered,
+        ];
         for reply in replies.into_iter().chain(refusals.map(Reply::Refused)) {
             assert_eq!(Reply::decode(&reply.encode()), Some(reply));
         }
@@ -226,12 +258,12 @@ mod tests {
 
     #[test]
     fn what_is_cut_or_foreign_is_nothing() {
-        let whole = Request::Register { place: place(), slot: 1, parks: vec![1, 1] }.encode();
+        let whole = Request::Register { place: place(), slot: 1, taken: None, parks: vec![1, 1] }.encode();
         for len in 0..whole.len() {
             assert_eq!(Request::decode(&whole[..len]), None, "{len} bytes");
         }
         assert_eq!(Request::decode(&[9, 0, 0]), None);
-        assert_eq!(Request::decode(&[CLAIM, 0, 1, 0]), None, "no address");
+        assert_eq!(Request::decode(&[CLAIM, 0, 0, 0, 1, 0]), None, "no address");
         assert_eq!(Reply::decode(&[]), None);
         assert_eq!(Reply::decode(&[REFUSED, TAKEN, 1]), None);
     }
@@ -240,7 +272,7 @@ mod tests {
     fn the_longest_message_has_room() {
         let addresses = vec![IpAddr::from([127, 0, 0, 1]); crate::Embedded::MAX_ADDRESSES];
         let parks = vec![5; addresses.len()];
-        let request = Request::Register { place: Place { port: 1, addresses }, slot: 1, parks };
+        let request = Request::Register { place: Place { port: 1, addresses }, slot: 1, taken: None, parks };
         assert!(request.encode().len() <= MAX_LEN);
     }
 }

@@ -16,7 +16,7 @@ use userdma_link::descriptors::{Peer, spawn_apart};
 
 use crate::desk::{Desk, Grant};
 use crate::group::Group;
-use crate::message::{MAX_LEN, Place, Reply, Request};
+use crate::message::{MAX_LEN, Place, Refusal, Reply, Request};
 use crate::park::Park;
 use crate::wait::timespec;
 use crate::{names, packet};
@@ -44,9 +44,18 @@ struct Agent {
 #[derive(Debug)]
 struct Client {
     socket: OwnedFd,
-    holds: Option<(Place, u16)>,
+    holds: Option<Held>,
     /// It has gone, or broken the rules.
     is_over: bool,
+}
+
+/// A slot that a client has.
+#[derive(Clone, Debug)]
+struct Held {
+    place: Place,
+    slot: u16,
+    /// The address whose usual port was taken, so that the client fell back on this one.
+    taken: Option<IpAddr>,
 }
 
 impl Agent {
@@ -112,18 +121,30 @@ impl Agent {
                 Ok(_) | Err(_) => return self.end(at, None),
             };
         match Request::decode(&room[..len]) {
-            Some(Request::Claim(place)) if self.clients[at].holds.is_none() => self.claim(at, place),
-            Some(Request::Register { place, slot, parks }) if self.clients[at].holds.is_none() => {
-                self.register(at, place, slot, &parks, descriptors);
+            Some(Request::Claim { place, fallback }) if self.clients[at].holds.is_none() => {
+                self.claim(at, place, fallback);
+            }
+            Some(Request::Register { place, slot, taken, parks }) if self.clients[at].holds.is_none() => {
+                self.register(at, Held { place, slot, taken }, &parks, descriptors);
             }
             Some(Request::Release { next_index }) => self.end(at, (next_index > 0).then_some(next_index)),
-            Some(Request::Claim(_) | Request::Register { .. }) | None => self.end(at, None),
+            Some(Request::Claim { .. } | Request::Register { .. }) | None => self.end(at, None),
         }
     }
 
-    fn claim(&mut self, at: usize, place: Place) {
-        match self.desk.claim(&place, clock::now()) {
-            Ok(grant) => self.hand_out(at, place, &grant),
+    fn claim(&mut self, at: usize, place: Place, fallback: Option<u16>) {
+        let now = clock::now();
+        let other = fallback.map(|port| Place { port, ..place.clone() });
+        let usual = match other.as_ref().and_then(|other| self.taken_for(other)) {
+            Some(ip) => Err(Refusal::Taken(ip)),
+            None => self.desk.claim(&place, now),
+        };
+        let (claimed, place, taken) = match (usual, other) {
+            (Err(Refusal::Taken(ip)), Some(other)) => (self.desk.claim(&other, now), other, Some(ip)),
+            (usual, _) => (usual, place, None),
+        };
+        match claimed {
+            Ok(grant) => self.hand_out(at, place, taken, &grant),
             // It asks again on another connection, or goes.
             Err(refusal) => {
                 let _ = self.send(at, &Reply::Refused(refusal), &[]);
@@ -131,27 +152,39 @@ impl Agent {
         }
     }
 
+    /// The address that made somebody who is there fall back on `other`, and so is to make those fall back who come later: all
+    /// of a user's processes on an address are to find each other, whoever leaves the usual port meanwhile.
+    fn taken_for(&self, other: &Place) -> Option<IpAddr> {
+        let held = self.clients.iter().filter_map(|client| client.holds.as_ref());
+        let mut fallen = held.filter(|held| {
+            held.place.port == other.port
+                && held.place.addresses.iter().any(|ip| other.addresses.contains(ip))
+        });
+        fallen.find_map(|held| held.taken)
+    }
+
     /// Gives a client its slot, after everybody has what keeps the slot's socket alive.
-    fn hand_out(&mut self, at: usize, place: Place, grant: &Grant) {
+    fn hand_out(&mut self, at: usize, place: Place, taken: Option<IpAddr>, grant: &Grant) {
         for ip in &grant.grown {
             self.tell_parks(*ip, place.port);
         }
-        let reply = Reply::Granted { slot: grant.slot, first_index: grant.first_index };
+        let reply = Reply::Granted { slot: grant.slot, first_index: grant.first_index, taken };
         let descriptors: Vec<_> = grant.sockets.iter().chain(&grant.locks).map(AsFd::as_fd).collect();
-        self.clients[at].holds = Some((place.clone(), grant.slot));
+        self.clients[at].holds = Some(Held { place: place.clone(), slot: grant.slot, taken });
         let sent = self.send_all_parks(at, &place).and_then(|()| self.send(at, &reply, &descriptors));
         if sent.is_err() {
             self.end(at, None);
         }
     }
 
-    fn register(&mut self, at: usize, place: Place, slot: u16, parks: &[u8], ends: Vec<OwnedFd>) {
+    fn register(&mut self, at: usize, held: Held, parks: &[u8], ends: Vec<OwnedFd>) {
+        let place = held.place.clone();
         let Some(groups) = groups(&place, parks, ends) else { return self.end(at, None) };
-        let Some(grown) = self.desk.register(&place, slot, groups) else { return self.end(at, None) };
+        let Some(grown) = self.desk.register(&place, held.slot, groups) else { return self.end(at, None) };
         for ip in grown {
             self.tell_parks(ip, place.port);
         }
-        self.clients[at].holds = Some((place.clone(), slot));
+        self.clients[at].holds = Some(held);
         // What others hold may be longer.
         let sent = self.send_all_parks(at, &place).and_then(|()| self.send(at, &Reply::Registered, &[]));
         if sent.is_err() {
@@ -162,7 +195,7 @@ impl Agent {
     /// Sends an address's parks to everybody who has a slot there.
     fn tell_parks(&mut self, ip: IpAddr, port: u16) {
         for at in 0..self.clients.len() {
-            let place = self.clients[at].holds.as_ref().map(|(place, _)| place);
+            let place = self.clients[at].holds.as_ref().map(|held| &held.place);
             let index = place.filter(|place| place.port == port);
             let index = index.and_then(|place| place.addresses.iter().position(|own| *own == ip));
             if let Some(index) = index {
@@ -192,7 +225,7 @@ impl Agent {
     fn end(&mut self, at: usize, next_index: Option<u16>) {
         let client = &mut self.clients[at];
         client.is_over = true;
-        if let Some((place, slot)) = client.holds.take() {
+        if let Some(Held { place, slot, .. }) = client.holds.take() {
             self.desk.release(&place, slot, next_index, clock::now());
         }
     }

@@ -21,6 +21,7 @@ struct Other {
     out: BufReader<ChildStdout>,
     slot: u16,
     first_index: u16,
+    port: u16,
 }
 
 impl Other {
@@ -31,24 +32,40 @@ impl Other {
         other
     }
 
+    /// As [`start`](Self::start), with a port to fall back on.
+    fn start_with_fallback(word: &str, address: &str) -> Self {
+        let mut other = Self::spawn(Self::command(word, address).env(FALLBACK, FALLBACK_PORT.to_string()));
+        other.hear_claim();
+        other
+    }
+
     /// As [`start`](Self::start), without waiting for the slot.
     fn begin(word: &str, address: &str, uid: Option<u32>) -> Self {
+        let mut command = Self::command(word, address);
+        if let Some(uid) = uid {
+            command.uid(uid).gid(uid);
+        }
+        Self::spawn(&mut command)
+    }
+
+    fn command(word: &str, address: &str) -> Command {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "child", "--nocapture"]);
         command.env(ADDRESS, address).env("USERDMA_AGENT", word);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        if let Some(uid) = uid {
-            command.uid(uid).gid(uid);
-        }
+        command
+    }
+
+    fn spawn(command: &mut Command) -> Self {
         let mut process = command.spawn().unwrap();
         let out = BufReader::new(process.stdout.take().unwrap());
-        Self { process, out, slot: 0, first_index: 0 }
+        Self { process, out, slot: 0, first_index: 0, port: 0 }
     }
 
     fn hear_claim(&mut self) {
         let line = self.line();
         let numbers: Vec<u16> = line.split(' ').map(|word| word.parse().expect(&line)).collect();
-        (self.slot, self.first_index) = (numbers[0], numbers[1]);
+        (self.slot, self.first_index, self.port) = (numbers[0], numbers[1], numbers[2]);
     }
 
     /// The next line that it says; what the test harness prints is passed over.
@@ -66,7 +83,7 @@ impl Other {
     fn assert_reached(&mut self, sender: &UdpSocket, address: &str) {
         let qpn = u32::from(self.slot) << 14 | 9;
         let packet = [[0; 4], qpn.to_be_bytes(), [1; 4]].concat();
-        sender.send_to(&packet, (address, 4791)).unwrap();
+        sender.send_to(&packet, (address, self.port)).unwrap();
         self.tell("receive");
         assert_eq!(self.line(), format!("{}", self.slot), "slot {}", self.slot);
     }
@@ -101,11 +118,12 @@ impl Drop for Other {
 fn child() {
     let Ok(address) = std::env::var(ADDRESS) else { return };
     let addresses = vec![address.parse::<IpAddr>().unwrap()];
-    let mut claimed = match claim(&ClaimConfig { addresses, udp: UdpConfig::default() }) {
+    let fallback_port = std::env::var(FALLBACK).ok().map(|port| port.parse().unwrap());
+    let mut claimed = match claim(&ClaimConfig { addresses, udp: UdpConfig::default(), fallback_port }) {
         Ok(claimed) => claimed,
         Err(error) => return say(&format!("refused: {error}")),
     };
-    say(&format!("{} {}", claimed.slot, claimed.first_index));
+    say(&format!("{} {} {}", claimed.slot, claimed.first_index, claimed.links[0].port()));
     for line in std::io::stdin().lines() {
         let line = line.unwrap();
         match line.split_once(' ') {
@@ -277,6 +295,29 @@ fn who_has_the_port_alone_is_named() {
 }
 
 #[test]
+fn who_falls_back_from_a_taken_port_is_followed_by_the_next() {
+    const AT: &str = "127.0.61.8";
+    let sender = UdpSocket::bind("127.0.61.9:0").unwrap();
+    let stranger = UdpSocket::bind((AT, 4791)).unwrap();
+    let mut first = Other::start_with_fallback("fallback", AT);
+    let mut second = Other::start_with_fallback("fallback", AT);
+    drop(stranger);
+    let mut third = Other::start_with_fallback("fallback", AT);
+    // The first was the agent; what it knew is told by the others.
+    first.assert_reached(&sender, AT);
+    first.kill();
+    let mut fourth = Other::start_with_fallback("fallback", AT);
+    for other in [&mut second, &mut third, &mut fourth] {
+        assert_eq!(other.port, FALLBACK_PORT, "slot {}", other.slot);
+        other.assert_reached(&sender, AT);
+    }
+    assert_eq!(Other::start_with_fallback("fallback", "127.0.61.10").port, 4791, "another address");
+    assert_eq!(Other::start("fallback", AT).port, 4791, "who does not want to fall back");
+    [second, third, fourth].into_iter().for_each(|other| other.close(2));
+    assert_eq!(Other::start_with_fallback("fallback", AT).port, 4791, "nobody is on the other port any more");
+}
+
+#[test]
 fn another_users_port_is_refused_with_his_number() {
     const AT: &str = "127.0.14.11";
     if !rustix::process::geteuid().is_root() {
@@ -298,6 +339,8 @@ fn another_users_port_is_refused_with_his_number() {
 }
 
 const ADDRESS: &str = "USERDMA_TEST_ADDRESS";
+const FALLBACK: &str = "USERDMA_TEST_FALLBACK";
+const FALLBACK_PORT: u16 = 14_791;
 /// Begins what another process says.
 const MARK: &str = "#>";
 const NOBODY: u32 = 65_534;

@@ -12,6 +12,11 @@ pub struct HostConfig {
     pub addresses: Vec<IpAddr>,
     /// A UDP port that is not shared, usually other than 4791: then only devices configured alike can be reached.
     pub private_port: Option<u16>,
+    /// A UDP port that is shared with others of the same user in place of 4791: then only devices configured alike can be
+    /// reached. [`private_port`](crate::private_port) is one that each user has.
+    pub shared_port: Option<u16>,
+    /// As `shared_port`, but only if somebody else has the port that it would be otherwise: [`Host::fell_back`](crate::Host::fell_back).
+    pub fallback_port: Option<u16>,
     /// What a bad network does to the packets we receive; nothing by default.
     pub faults: Faults,
     /// A capture file to write from the start.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use userdma_agent::Claimed;
+use userdma_agent::{Claimed, FellBack};
 use userdma_ibt::Stats;
 use userdma_link::{Backlog, Capture, FaultStats, Link};
 use userdma_mem::{Region, Route};
@@ -44,7 +44,7 @@ impl Host {
     pub fn open(config: &HostConfig) -> Result<Self, OpenError> {
         fork::watch();
         userdma_mem::install_fault_handler().map_err(system("fault handler"))?;
-        let Claimed { slot, first_index, name, mut links, lease } = setup::claim(config)?;
+        let Claimed { slot, first_index, name, mut links, lease, fell_back } = setup::claim(config)?;
         links.iter_mut().for_each(|link| link.set_faults(Some(&config.faults)));
         let gids: Vec<_> = links.iter().map(setup::gid_entry).collect();
         let shard = Shard::new(setup::shard_config(config, (slot, first_index), &gids, &links));
@@ -70,6 +70,7 @@ impl Host {
             gids,
             name,
             generation: fork::generation(),
+            fell_back,
             lease,
         };
         let host = Self { owner: Arc::new(Owner::new(shared)) };
@@ -83,6 +84,11 @@ impl Host {
     /// The device's name, as `roce_lo`.
     pub fn name(&self) -> &str {
         &self.owner.shared.name
+    }
+
+    /// Why the device has its fallback port, if it has.
+    pub fn fell_back(&self) -> Option<&FellBack> {
+        self.owner.shared.fell_back.as_ref()
     }
 
     /// The GID table.

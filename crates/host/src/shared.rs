@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use userdma_agent::Lease;
+use userdma_agent::{FellBack, Lease};
 use userdma_link::{Capture, is_readable};
 use userdma_nic::{Doorbells, GidEntry};
 use userdma_verbs::{AsyncEvent, Qpn};
@@ -46,6 +46,7 @@ pub(crate) struct Shared {
     pub(crate) gids: Vec<GidEntry>,
     pub(crate) name: String,
     pub(crate) generation: u64,
+    pub(crate) fell_back: Option<FellBack>,
     /// Our part of a port that is shared. The last field: it goes back when the sockets are closed.
     pub(crate) lease: Option<Lease>,
 }

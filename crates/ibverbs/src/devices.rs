@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use userdma_host::{Host, HostConfig};
 
-use crate::abi;
 use crate::answer::{INVALID, Refused, number, pointer, set_errno};
+use crate::{abi, port};
 
 /// A device of the list. It exists as long as the process: programs compare and keep the pointers.
 #[repr(C)]
@@ -131,9 +131,11 @@ impl DeviceObject {
         if let Some(device) = open.upgrade().filter(|device| device.host.check().is_ok()) {
             return Ok(device);
         }
-        let config = HostConfig { addresses: self.spec.addresses.clone(), ..HostConfig::default() };
+        let config =
+            port::choose(HostConfig { addresses: self.spec.addresses.clone(), ..HostConfig::default() })?;
         match Host::open(&config) {
             Ok(host) => {
+                port::warn(&self.spec.name, &host);
                 let device = Arc::new(OpenDevice { host });
                 *open = Arc::downgrade(&device);
                 Ok(device)

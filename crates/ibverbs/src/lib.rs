@@ -31,6 +31,7 @@ mod mw;
 mod names;
 mod oldest;
 mod pd;
+mod port;
 mod post;
 mod private;
 mod qp;

@@ -279,6 +279,7 @@ impl DeviceBuilder {
             seed: self.seed,
             max_window: self.max_window,
             recv_buffer: self.recv_buffer,
+            ..HostConfig::default()
         };
         Ok(Device { host: Host::open(&config)? })
     }

@@ -83,7 +83,7 @@ fn cpu_model() -> Option<String> {
 /// What a device's socket gets.
 fn recv_buffer() -> Option<usize> {
     let udp = UdpConfig { port: 0, ..UdpConfig::default() };
-    let claim = ClaimConfig { addresses: vec![IpAddr::from([127, 0, 0, 1])], udp };
+    let claim = ClaimConfig { addresses: vec![IpAddr::from([127, 0, 0, 1])], udp, ..ClaimConfig::default() };
     Some(Embedded::claim(&claim).ok()?.links.first()?.recv_buffer().granted)
 }
 

@@ -34,7 +34,11 @@ pub(super) struct Probe {
 impl Probe {
     pub(super) fn of(address: Option<IpAddr>) -> Self {
         let udp = UdpConfig { port: 0, ..UdpConfig::default() };
-        let claimed = Embedded::claim(&ClaimConfig { addresses: address.into_iter().collect(), udp });
+        let claimed = Embedded::claim(&ClaimConfig {
+            addresses: address.into_iter().collect(),
+            udp,
+            ..ClaimConfig::default()
+        });
         match claimed {
             Err(error) => Self { error: Some(error.to_string()), ..Self::default() },
             Ok(claimed) => claimed.links.first().map_or_else(Self::default, |link| Self {

@@ -9,15 +9,15 @@ use userdma_verbs::Gid;
 
 use crate::HostConfig;
 
-/// Claims the addresses: of the standard's port a slot, which leaves room for others; a private port alone.
+/// Claims the addresses: a slot of a port, which leaves room for others, or a private port alone.
 pub(super) fn claim(config: &HostConfig) -> Result<Claimed, ClaimError> {
     let usual = UdpConfig::default();
     let udp = UdpConfig {
-        port: config.private_port.unwrap_or(usual.port),
+        port: config.private_port.or(config.shared_port).unwrap_or(usual.port),
         recv_buffer: config.recv_buffer.unwrap_or(usual.recv_buffer),
         ..usual
     };
-    let claim = ClaimConfig { addresses: config.addresses.clone(), udp };
+    let claim = ClaimConfig { addresses: config.addresses.clone(), udp, fallback_port: config.fallback_port };
     if config.private_port.is_some() { Embedded::claim(&claim) } else { userdma_agent::claim(&claim) }
 }
 
@@ -45,7 +45,11 @@ pub(super) fn shard_config(
         first_index,
         gids: gids.to_vec(),
         links: links.iter().map(UdpLink::caps).collect(),
-        peer_port: config.private_port.unwrap_or(usual.peer_port),
+        // All have the same.
+        peer_port: config
+            .private_port
+            .or_else(|| links.first().map(UdpLink::port))
+            .unwrap_or(usual.peer_port),
         max_window: config.max_window.unwrap_or(usual.max_window),
         ..usual
     }
