@@ -58,22 +58,36 @@ pub(crate) fn claim(place: &Place, fallback: Option<u16>) -> Result<Granted, Fai
 pub(crate) fn find() -> Result<OwnedFd, Failure> {
     let no_agent = |what: &'static str| move |error: io::Error| Failure::NoAgent(format!("{what}: {error}"));
     let end = clock::now().plus_nanos(PATIENCE_NS);
+    let mut is_crowded = false;
     while clock::now() < end {
-        if let Some(agent) = names::connect_to_agent().map_err(no_agent("connection to the agent"))? {
-            let peer = Peer::of(&agent).map_err(no_agent("user of the agent"))?;
-            if peer.uid != names::our_uid() {
-                let text = format!("user {} has the name of this user's agent", peer.uid);
-                return Err(Failure::NoAgent(text));
+        match names::connect_to_agent() {
+            Ok(Some(agent)) => return checked(agent),
+            Ok(None) => match names::listen_as_agent().map_err(no_agent("socket of the agent"))? {
+                Some(listener) => server::start(listener).map_err(no_agent("thread of the agent"))?,
+                // Somebody has the name and does not listen yet.
+                None => std::thread::sleep(MOMENT),
+            },
+            // So many wait at its door that there is no room.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                is_crowded = true;
+                std::thread::sleep(MOMENT);
             }
-            return Ok(agent);
-        }
-        match names::listen_as_agent().map_err(no_agent("socket of the agent"))? {
-            Some(listener) => server::start(listener).map_err(no_agent("thread of the agent"))?,
-            // Somebody has the name and does not listen yet.
-            None => std::thread::sleep(MOMENT),
+            Err(error) => return Err(no_agent("connection to the agent")(error)),
         }
     }
+    if is_crowded {
+        return Err(Failure::Silent { pid: 0 });
+    }
     Err(Failure::NoAgent("somebody has the name of the agent and does not listen".to_owned()))
+}
+
+/// The agent, if it is this user's.
+fn checked(agent: OwnedFd) -> Result<OwnedFd, Failure> {
+    let peer = Peer::of(&agent).map_err(|error| Failure::NoAgent(format!("user of the agent: {error}")))?;
+    if peer.uid == names::our_uid() {
+        return Ok(agent);
+    }
+    Err(Failure::NoAgent(format!("user {} has the name of this user's agent", peer.uid)))
 }
 
 /// Asks this agent; `None` if it has gone.

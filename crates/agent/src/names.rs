@@ -23,12 +23,17 @@ pub(crate) fn listen_as_agent() -> io::Result<Option<OwnedFd>> {
     Ok(Some(socket))
 }
 
-/// A connection to the agent; `None` if there is none.
+/// A connection to the agent; `None` if there is none. It does not wait: an agent that is stopped while a thousand wait at its
+/// door is an error (`EAGAIN`).
 pub(crate) fn connect_to_agent() -> io::Result<Option<OwnedFd>> {
-    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     loop {
         match connect(&socket, &SocketAddrUnix::new_abstract_name(agent().as_bytes())?) {
-            Ok(()) => return Ok(Some(socket)),
+            Ok(()) => {
+                rustix::io::ioctl_fionbio(&socket, false)?;
+                return Ok(Some(socket));
+            }
             Err(Errno::CONNREFUSED) => return Ok(None),
             Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),

@@ -11,6 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, kill_process};
 use userdma_agent::{ClaimConfig, Claimed, claim};
 use userdma_link::{UdpConfig, clock, shared};
 use userdma_verbs::{Qpn, Time};
@@ -278,6 +279,46 @@ fn a_process_knows_what_waits_for_the_others_on_its_address() {
     while ours.backlog(slot).is_some() {
         std::thread::yield_now();
     }
+}
+
+/// The one that has the agent is stopped, as by a debugger or Ctrl-Z.
+#[test]
+fn a_stopped_agent_is_named_to_those_who_come_and_disturbs_nobody_else() {
+    const AT: &str = "127.0.64.2";
+    let sender = UdpSocket::bind("127.0.64.3:0").unwrap();
+    let agent = Other::start("stopped", AT);
+    let mut other = Other::start("stopped", AT);
+    let pid = Pid::from_child(&agent.process);
+    kill_process(pid, Signal::STOP).unwrap();
+    let said = Other::begin("stopped", AT, None).line();
+    let expected = format!("refused: process {}, which hands out slots of the port", agent.process.id());
+    assert!(said.starts_with(&expected) && said.ends_with("is it stopped?"), "{said}");
+    other.assert_reached(&sender, AT);
+    // It goes without being stopped by the agent, which takes the slot back when it can.
+    other.close(40);
+    kill_process(pid, Signal::CONT).unwrap();
+    let mut next = Other::start("stopped", AT);
+    assert_eq!((next.slot, next.first_index), (2, 40));
+    next.assert_reached(&sender, AT);
+}
+
+/// A stopped process does not tell the next agent what it has: nobody gets its slot, and the others go on.
+#[test]
+fn what_a_stopped_process_has_is_given_to_nobody() {
+    const AT: &str = "127.0.64.4";
+    let sender = UdpSocket::bind("127.0.64.5:0").unwrap();
+    let agent = Other::start("sleeper", AT);
+    let mut sleeper = Other::start("sleeper", AT);
+    let mut other = Other::start("sleeper", AT);
+    let pid = Pid::from_child(&sleeper.process);
+    kill_process(pid, Signal::STOP).unwrap();
+    agent.kill();
+    let mut new = Other::start("sleeper", AT);
+    assert_eq!(new.slot, 1, "that of the dead");
+    other.assert_reached(&sender, AT);
+    new.assert_reached(&sender, AT);
+    kill_process(pid, Signal::CONT).unwrap();
+    sleeper.assert_reached(&sender, AT);
 }
 
 #[test]
