@@ -122,7 +122,13 @@ impl Thread {
         // An interruption or an error is an early return.
         let _ = poll(&mut fds[..len], timeout.as_ref());
         shared.watch.wake_up(Sleeper::Thread);
-        if !fds[0].revents().is_empty() {
+        if fds[0].revents().contains(PollFlags::NVAL) {
+            // The program has closed what it does not know: without a bell we would go round for ever.
+            tracing::error!(
+                "a descriptor of the device was closed behind its back: nobody serves it any more"
+            );
+            shared.stop.store(true, Ordering::Release);
+        } else if !fds[0].revents().is_empty() {
             shared.thread_bell.hush();
         }
     }
