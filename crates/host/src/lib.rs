@@ -39,7 +39,10 @@ pub use error::{HostError, OpenError, PostFailure};
 pub use events::EventQueue;
 pub use host::Host;
 pub use progress::spawn_thread;
-pub use userdma_agent::{ClaimError, DeviceInfo, devices};
+pub use userdma_agent::{
+    CONFIG_VARIABLE, ClaimError, DEVICES_VARIABLE, DeviceInfo, DeviceSpec, DevicesError, config_path,
+    configured, devices, parse_devices,
+};
 pub use userdma_ibt::Stats;
 pub use userdma_link::{FaultStats, Faults};
 pub use userdma_nic::{GidEntry, Shard};
