@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use userdma_agent::{ClaimConfig, ClaimError, Claimed, Embedded};
 use userdma_ibt::Stats;
-use userdma_link::{Capture, FaultStats, Link, UdpConfig, UdpLink};
+use userdma_link::{Capture, FaultStats, Link, UdpConfig, UdpLink, clock};
 use userdma_mem::Region;
 use userdma_nic::{GidEntry, Shard, ShardConfig};
 use userdma_objects::{Arm, Cq, MrKeys, PdId, QpShared};
 use userdma_verbs::{
-    AccessFlags, AsyncEvent, CreateQpError, Gid, ObjectError, QpInitAttr, QpState, Qpn, RecvWr, RegMrError,
-    SendWr, Time, Wc,
+    AccessFlags, AsyncEvent, CreateQpError, Gid, Mtu, ObjectError, QpInitAttr, QpState, Qpn, RecvWr,
+    RegMrError, SendWr, Time, Wc,
 };
 
 use crate::bell::Bell;
@@ -44,7 +44,7 @@ impl Host {
         fork::watch();
         userdma_mem::install_fault_handler().map_err(system("fault handler"))?;
         let Claimed { slot, first_index, name, mut links, lease } = claim(config)?;
-        links.iter_mut().for_each(|link| link.set_faults(Some(&config.faults)));
+        links.iter_mut().for_each(|link| link.set_faults(Some(&config.faults), clock::now()));
         let gids: Vec<_> = links.iter().map(gid_entry).collect();
         let shard = Shard::new(shard_config(config, (slot, first_index), &gids, &links));
         let sockets =
@@ -325,15 +325,26 @@ impl Host {
     /// The file could not be made, or the device is not usable.
     pub fn start_capture(&self, path: &Path) -> Result<(), OpenError> {
         let failed = |source| OpenError::Capture { path: path.to_owned(), source };
-        let capture = Capture::create(path).map_err(failed)?;
+        self.attach_capture(&Capture::create(path).map_err(failed)?).map_err(|error| match error {
+            OpenError::System { source, .. } => failed(source),
+            error => error,
+        })
+    }
+
+    /// Writes every packet from now on to a capture, which other devices may write to as well.
+    ///
+    /// # Errors
+    /// The file could not be written, or the device is not usable.
+    pub fn attach_capture(&self, capture: &Capture) -> Result<(), OpenError> {
         let addresses = self.gids().iter().map(|gid| gid.local.to_string());
-        let taps = addresses.map(|a| capture.tap(&a)).collect::<Result<Vec<_>, _>>().map_err(failed)?;
+        let taps = addresses.map(|a| capture.tap(&a)).collect::<Result<Vec<_>, _>>();
+        let taps = taps.map_err(system("capture file"))?;
         self.owner.command(move |core, _| {
             for (Link::Udp(link), tap) in core.links.iter_mut().zip(taps) {
                 link.set_tap(Some(tap));
             }
         })?;
-        *lock(&self.owner.shared.capture) = Some(capture);
+        *lock(&self.owner.shared.capture) = Some(capture.clone());
         Ok(())
     }
 
@@ -361,6 +372,7 @@ fn claim(config: &HostConfig) -> Result<Claimed, ClaimError> {
     let udp = UdpConfig {
         port: config.private_port.unwrap_or(usual.port),
         recv_buffer: config.recv_buffer.unwrap_or(usual.recv_buffer),
+        mtu: config.mtu.map(Mtu::link_bytes),
         ..usual
     };
     let claim = ClaimConfig { addresses: config.addresses.clone(), udp };
@@ -393,6 +405,8 @@ fn shard_config(
         links: links.iter().map(UdpLink::caps).collect(),
         peer_port: config.private_port.unwrap_or(usual.peer_port),
         max_window: config.max_window.unwrap_or(usual.max_window),
+        recv_fault: config.faults.rnr,
+        fault_seed: config.faults.seed,
         ..usual
     }
 }
