@@ -35,6 +35,7 @@ mod post;
 mod private;
 mod qp;
 mod query;
+mod settings;
 mod signals;
 mod symbols;
 mod unsupported;
