@@ -47,9 +47,11 @@ fn device(interface: &Interface) -> Option<DeviceInfo> {
     let v4 = addresses().filter(IpAddr::is_ipv4);
     let v6 = addresses().filter(IpAddr::is_ipv6);
     let addresses: Vec<_> = v4.chain(v6).collect();
-    if addresses.is_empty() {
-        return None;
-    }
+    if addresses.is_empty() { None } else { interface_info(interface, addresses) }
+}
+
+/// The device with these addresses on `interface`; `None` if that is too narrow for the smallest packets.
+pub(crate) fn interface_info(interface: &Interface, addresses: Vec<IpAddr>) -> Option<DeviceInfo> {
     Some(DeviceInfo {
         name: device_name(&interface.name),
         interface: interface.name.clone(),

@@ -114,9 +114,58 @@ pub struct RunArgs {
     /// several times [default: one device for each interface]
     #[arg(long, value_name = "SPEC")]
     pub device: Vec<String>,
+    /// Write every packet to this pcapng file; `%p` in the name is the process. A second process with the same name appends
+    /// `.` and its number
+    #[arg(long, value_name = "FILE")]
+    pub capture: Option<PathBuf>,
+    /// What the devices do to the packets they receive, as `loss=0.01,seed=7`: loss, dup, reorder, corrupt, delay_share and rnr
+    /// are probabilities, delay is a time as `1ms`, down two of them as `2s..3s`
+    #[arg(long, value_name = "FAULTS")]
+    pub fault: Option<String>,
+    /// What is told on standard error, or in the file that USERDMA_LOG_FILE names: `warn` explains each call that fails and each
+    /// completion with an error
+    #[arg(long, value_name = "LEVEL")]
+    pub log: Option<LogLevel>,
+    /// Use a UDP port of your own instead of 4791, which may be another user's: only devices of yours are reached
+    #[arg(long)]
+    pub private: bool,
+    /// Show RDMA hardware of this machine beside our devices
+    #[arg(long)]
+    pub with_real: bool,
+    /// Not there yet
+    #[arg(long, hide = true)]
+    pub shared_buffers: bool,
     /// The program and its arguments
     #[arg(value_name = "PROGRAM", trailing_var_arg = true, required = true)]
     pub command: Vec<std::ffi::OsString>,
+}
+
+/// How much the library tells.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
+pub enum LogLevel {
+    /// Nothing.
+    Off,
+    /// What keeps a device from working.
+    Error,
+    /// Calls that fail and completions with an error, too.
+    Warn,
+    /// Devices that are opened and states of queue pairs, too.
+    Info,
+    /// Everything.
+    Debug,
+}
+
+impl LogLevel {
+    /// As `USERDMA_LOG` has it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+        }
+    }
 }
 
 /// Decode a capture file (pcap or pcapng) with RoCE v2 packets: one line for each.

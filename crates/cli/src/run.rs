@@ -8,7 +8,6 @@ mod program;
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -38,8 +37,13 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     command.env("LD_PRELOAD", before("LD_PRELOAD", library.as_os_str()));
     command.env("LD_LIBRARY_PATH", before("LD_LIBRARY_PATH", folder.as_os_str()));
     if !args.device.is_empty() {
-        check_devices(&args.device)?;
-        command.env("USERDMA_DEVICES", args.device.join(";"));
+        let devices = args.device.join(";");
+        userdma_agent::parse_devices(&devices)
+            .map_err(|error| Failure::new(format!("--device {devices}: {error}")))?;
+        command.env(userdma_agent::DEVICES_VARIABLE, devices);
+    }
+    for (variable, value) in settings(args)? {
+        command.env(variable, value);
     }
     let error = command.exec();
     Err(Failure::new(format!("{}: {error}", path.display())))
@@ -78,27 +82,104 @@ fn before(variable: &str, value: &OsStr) -> OsString {
     joined
 }
 
-/// Whether each device is addresses or names of devices.
-fn check_devices(specs: &[String]) -> Result<(), Failure> {
-    let known = userdma::devices()?;
-    for word in specs.iter().flat_map(|spec| spec.split([',', ';'])).map(str::trim) {
-        if word.parse::<IpAddr>().is_err() && !known.iter().any(|device| device.name == word) {
-            return Err(Failure::new(format!(
-                "--device: `{word}` is neither an IP address nor a device, as `roce_eth0`"
-            )));
-        }
+/// The variables for what was asked for, besides the devices.
+fn settings(args: &RunArgs) -> Result<Vec<(&'static str, OsString)>, Failure> {
+    if args.shared_buffers {
+        return Err(Failure::new(
+            "--shared-buffers is not there yet: processes of one machine exchange packets, and buffers need not be shared for that",
+        ));
     }
-    Ok(())
+    let mut settings = Vec::new();
+    if let Some(faults) = &args.fault {
+        let parsed = faults.parse::<userdma_link::Faults>();
+        parsed.map_err(|error| Failure::new(format!("--fault {faults}: {error}")))?;
+        settings.push(("USERDMA_FAULT", faults.into()));
+    }
+    if let Some(file) = &args.capture {
+        settings.push(("USERDMA_CAPTURE", capture(file)?.into()));
+    }
+    if let Some(level) = args.log {
+        settings.push(("USERDMA_LOG", level.as_str().into()));
+    }
+    if args.private {
+        settings.push(("USERDMA_PRIVATE", "1".into()));
+    }
+    if args.with_real {
+        settings.push(("USERDMA_WITH_REAL", "1".into()));
+    }
+    Ok(settings)
+}
+
+/// The file for the packets as an absolute path, since programs change their directory. One of an earlier run is removed, so that
+/// whichever process is the first to use a device of this run gets the name.
+fn capture(file: &Path) -> Result<PathBuf, Failure> {
+    let failed = |error: std::io::Error| Failure::new(format!("--capture {}: {error}", file.display()));
+    let path = std::path::absolute(file).map_err(failed)?;
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    if !folder.is_dir() {
+        return Err(Failure::new(format!("--capture {}: {} is no folder", file.display(), folder.display())));
+    }
+    match std::fs::symlink_metadata(&path) {
+        Ok(old) if old.is_file() => std::fs::remove_file(&path).map_err(failed)?,
+        Ok(old) if old.is_dir() => {
+            return Err(Failure::new(format!("--capture {}: it is a folder", file.display())));
+        }
+        // A pipe or a device is written to as it is.
+        Ok(_) | Err(_) => {}
+    }
+    Ok(path)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn args(words: &[&str]) -> RunArgs {
+        use clap::Parser;
+        let words = ["userdma", "run"].iter().chain(words).chain(&["true"]);
+        match crate::args::Cli::try_parse_from(words).map(|cli| cli.command) {
+            Ok(Some(crate::args::Command::Run(args))) => args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn error(words: &[&str]) -> String {
+        settings(&args(words)).unwrap_err().to_string()
+    }
+
     #[test]
-    fn a_device_that_is_not_understood_is_named() {
-        check_devices(&["127.0.0.2,::1".to_owned(), "roce_lo".to_owned()]).unwrap();
-        let error = check_devices(&["eth0".to_owned()]).unwrap_err().to_string();
-        assert!(error.contains("`eth0` is neither"), "{error}");
+    fn what_is_asked_for_becomes_variables() {
+        assert_eq!(settings(&args(&[])).unwrap(), []);
+        let asked = args(&["--fault", "loss=0.01,seed=7", "--log", "info", "--private", "--with-real"]);
+        let wanted = [
+            ("USERDMA_FAULT", "loss=0.01,seed=7"),
+            ("USERDMA_LOG", "info"),
+            ("USERDMA_PRIVATE", "1"),
+            ("USERDMA_WITH_REAL", "1"),
+        ];
+        assert_eq!(settings(&asked).unwrap(), wanted.map(|(name, value)| (name, OsString::from(value))));
+    }
+
+    #[test]
+    fn what_is_not_understood_is_named() {
+        assert_eq!(
+            error(&["--fault", "loss=2"]),
+            "--fault loss=2: loss=2: a probability from 0 to 1 is wanted"
+        );
+        assert!(error(&["--shared-buffers"]).starts_with("--shared-buffers is not there yet"));
+        let missing = error(&["--capture", "/no/such/folder/c.pcapng"]);
+        assert_eq!(missing, "--capture /no/such/folder/c.pcapng: /no/such/folder is no folder");
+        assert_eq!(error(&["--capture", "/tmp"]), "--capture /tmp: it is a folder");
+    }
+
+    #[test]
+    fn the_capture_of_an_earlier_run_is_replaced() {
+        let file = env::temp_dir().join(format!("userdma-run-{}.pcapng", std::process::id()));
+        std::fs::write(&file, "old").unwrap();
+        assert_eq!(capture(&file).unwrap(), file);
+        assert!(!file.exists());
+        assert_eq!(capture(Path::new("/dev/null")).unwrap(), Path::new("/dev/null"));
+        assert!(Path::new("/dev/null").exists());
+        assert!(capture(Path::new("c.pcapng")).unwrap().is_absolute());
     }
 }

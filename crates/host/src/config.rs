@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use userdma_link::Faults;
+use userdma_verbs::Mtu;
 
 /// How a device is opened: its addresses and what is different from the usual.
 #[derive(Clone, Debug, Default)]
@@ -19,6 +20,8 @@ pub struct HostConfig {
     pub fallback_port: Option<u16>,
     /// What a bad network does to the packets we receive; nothing by default.
     pub faults: Faults,
+    /// The largest path MTU that the port offers, if less than the interface carries.
+    pub mtu: Option<Mtu>,
     /// A capture file to write from the start.
     pub capture: Option<PathBuf>,
     /// Seed of everything random in the device; the system's randomness if `None`.

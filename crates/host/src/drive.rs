@@ -135,6 +135,9 @@ impl Core {
         // A capture tells the time of each packet.
         let is_timed = self.links.iter().any(Link::needs_time);
         let now = if is_timed { self.clock.read() } else { self.clock.now() };
+        if is_timed {
+            self.follow_ports(now);
+        }
         while let Some(command) = shared.commands.next() {
             command(self, now);
         }
@@ -156,6 +159,16 @@ impl Core {
             self.shard.handle_timeout(now);
         }
         self.finish(now, shared, role, received);
+    }
+
+    /// Takes over whether links are down. The first address' link is the port's.
+    #[cold]
+    fn follow_ports(&mut self, now: Time) {
+        for (place, link) in self.links.iter_mut().enumerate() {
+            if let (0, Some(is_down)) = (place, link.poll_down(now)) {
+                self.shard.set_port_down(is_down);
+            }
+        }
     }
 
     /// What follows once packets were received: answers leave, whoever waits is told.

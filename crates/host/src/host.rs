@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use userdma_agent::{Claimed, FellBack};
 use userdma_ibt::Stats;
-use userdma_link::{Backlog, Capture, FaultStats, Link};
+use userdma_link::{Backlog, Capture, FaultStats, Link, clock};
 use userdma_mem::{Region, Route};
 use userdma_nic::{GidEntry, Shard};
 use userdma_objects::{Arm, Cq, MrKeys, PdId, QpShared};
@@ -45,7 +45,7 @@ impl Host {
         fork::watch();
         userdma_mem::install_fault_handler().map_err(system("fault handler"))?;
         let Claimed { slot, first_index, name, mut links, lease, fell_back } = setup::claim(config)?;
-        links.iter_mut().for_each(|link| link.set_faults(Some(&config.faults)));
+        links.iter_mut().for_each(|link| link.set_faults(Some(&config.faults), clock::now()));
         let gids: Vec<_> = links.iter().map(setup::gid_entry).collect();
         let shard = Shard::new(setup::shard_config(config, (slot, first_index), &gids, &links));
         let sockets =
@@ -342,15 +342,26 @@ impl Host {
     /// The file could not be made, or the device is not usable.
     pub fn start_capture(&self, path: &Path) -> Result<(), OpenError> {
         let failed = |source| OpenError::Capture { path: path.to_owned(), source };
-        let capture = Capture::create(path).map_err(failed)?;
+        self.attach_capture(&Capture::create(path).map_err(failed)?).map_err(|error| match error {
+            OpenError::System { source, .. } => failed(source),
+            error => error,
+        })
+    }
+
+    /// Writes every packet from now on to a capture, which other devices may write to as well.
+    ///
+    /// # Errors
+    /// The file could not be written, or the device is not usable.
+    pub fn attach_capture(&self, capture: &Capture) -> Result<(), OpenError> {
         let addresses = self.gids().iter().map(|gid| gid.local.to_string());
-        let taps = addresses.map(|a| capture.tap(&a)).collect::<Result<Vec<_>, _>>().map_err(failed)?;
+        let taps = addresses.map(|a| capture.tap(&a)).collect::<Result<Vec<_>, _>>();
+        let taps = taps.map_err(system("capture file"))?;
         self.owner.command(move |core, _| {
             for (Link::Udp(link), tap) in core.links.iter_mut().zip(taps) {
                 link.set_tap(Some(tap));
             }
         })?;
-        *lock(&self.owner.shared.capture) = Some(capture);
+        *lock(&self.owner.shared.capture) = Some(capture.clone());
         Ok(())
     }
 

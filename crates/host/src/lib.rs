@@ -39,7 +39,10 @@ pub use error::{HostError, OpenError, PostFailure};
 pub use events::EventQueue;
 pub use host::Host;
 pub use progress::spawn_thread;
-pub use userdma_agent::{ClaimError, DeviceInfo, FellBack, devices, private_port};
+pub use userdma_agent::{
+    CONFIG_VARIABLE, ClaimError, DEVICES_VARIABLE, DeviceInfo, DeviceSpec, DevicesError, FellBack,
+    config_path, configured, devices, parse_devices, private_port,
+};
 pub use userdma_ibt::Stats;
 pub use userdma_link::{Backlog, FaultStats, Faults};
 pub use userdma_nic::{GidEntry, Shard};

@@ -26,6 +26,7 @@ mod tests;
 use std::time::Duration;
 
 use userdma_mem::TxBatch;
+use userdma_verbs::dice::Dice;
 use userdma_verbs::{AsyncEvent, QpAttr, QpAttrMask, QpCap, QpState, Time, WcStatus};
 use userdma_wire::Packet;
 
@@ -58,6 +59,11 @@ impl Rc {
             resp: Responder::new(cap),
             drain_event: false,
         }
+    }
+
+    /// From now on messages that need a receive find none when the dice say yes, and are answered so.
+    pub fn set_recv_fault(&mut self, dice: Dice) {
+        self.resp.deny_recv = Some(Box::new(dice));
     }
 
     /// The state.

@@ -1,15 +1,13 @@
-//! The devices of this process: those that `USERDMA_DEVICES` names, or one for each interface.
+//! The devices of this process: those that are configured, or one for each interface.
 
-use std::collections::HashSet;
-use std::env;
 use std::ffi::{CStr, c_char, c_int};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use userdma_host::{Host, HostConfig};
+use userdma_host::{DeviceSpec, DevicesError, Host, HostConfig};
 
 use crate::answer::{INVALID, Refused, number, pointer, set_errno};
-use crate::{abi, port};
+use crate::{abi, port, settings};
 
 /// A device of the list. It exists as long as the process: programs compare and keep the pointers.
 #[repr(C)]
@@ -17,7 +15,7 @@ pub(crate) struct DeviceObject {
     abi: abi::Device,
     /// Provider libraries look for their own table here, and find that this is none of their devices.
     zero: [u64; 16],
-    spec: Spec,
+    spec: DeviceSpec,
     guid: [u8; 8],
     /// The device as this process has it open, shared by all its contexts.
     open: Mutex<Weak<OpenDevice>>,
@@ -26,13 +24,6 @@ pub(crate) struct DeviceObject {
 /// An open device of this process.
 pub(crate) struct OpenDevice {
     pub(crate) host: Host,
-}
-
-/// What a device is to be.
-#[derive(Clone, Debug, Eq, PartialEq)]
-struct Spec {
-    name: String,
-    addresses: Vec<IpAddr>,
 }
 
 /// Every device that was ever listed, by address.
@@ -94,7 +85,7 @@ pub(crate) unsafe extern "C" fn get_device_index(device: *mut abi::Device) -> c_
 }
 
 impl DeviceObject {
-    fn new(spec: Spec, index: usize) -> Self {
+    fn new(spec: DeviceSpec, index: usize) -> Self {
         let mut abi = abi::Device {
             ops: [0; 2],
             node_type: NODE_CA,
@@ -131,17 +122,31 @@ impl DeviceObject {
         if let Some(device) = open.upgrade().filter(|device| device.host.check().is_ok()) {
             return Ok(device);
         }
-        let config =
-            port::choose(HostConfig { addresses: self.spec.addresses.clone(), ..HostConfig::default() })?;
-        match Host::open(&config) {
-            Ok(host) => {
-                port::warn(&self.spec.name, &host);
-                let device = Arc::new(OpenDevice { host });
-                *open = Arc::downgrade(&device);
-                Ok(device)
-            }
-            Err(error) => Err(error_of(&self.spec.name, error).into()),
+        let device = Arc::new(OpenDevice { host: self.open_host()? });
+        *open = Arc::downgrade(&device);
+        Ok(device)
+    }
+
+    fn open_host(&self) -> Result<Host, Refused> {
+        let complain = |what: String| {
+            eprintln!("userdma: device {}: {what}", self.spec.name);
+            INVALID
+        };
+        let capture = settings::capture().map_err(complain)?;
+        let config = port::choose(HostConfig {
+            addresses: self.spec.addresses.clone(),
+            mtu: self.spec.mtu,
+            max_window: self.spec.max_window,
+            recv_buffer: self.spec.recv_buffer,
+            faults: settings::faults().map_err(complain)?,
+            ..HostConfig::default()
+        })?;
+        let host = Host::open(&config).map_err(|error| error_of(&self.spec.name, error))?;
+        port::warn(&self.spec.name, &host);
+        if let Some(capture) = capture {
+            host.attach_capture(&capture)?;
         }
+        Ok(host)
     }
 }
 
@@ -152,7 +157,7 @@ fn error_of(name: &str, error: userdma_host::OpenError) -> userdma_host::OpenErr
 }
 
 /// The device for `spec`: the one that was listed before, or a new one.
-fn known_device(known: &mut Vec<usize>, spec: Spec) -> *mut abi::Device {
+fn known_device(known: &mut Vec<usize>, spec: DeviceSpec) -> *mut abi::Device {
     for &address in known.iter() {
         let device = std::ptr::with_exposed_provenance_mut::<DeviceObject>(address);
         // SAFETY: devices live for ever.
@@ -165,47 +170,14 @@ fn known_device(known: &mut Vec<usize>, spec: Spec) -> *mut abi::Device {
     device.cast()
 }
 
-fn specs() -> Result<Vec<Spec>, Refused> {
-    let interfaces = userdma_host::devices().map_err(|e| Refused(e.raw_os_error().unwrap_or(libc::EIO)))?;
-    let of = |d: &userdma_host::DeviceInfo| Spec { name: d.name.clone(), addresses: d.addresses.clone() };
-    let Some(wanted) = env::var_os(DEVICES) else { return Ok(interfaces.iter().map(of).collect()) };
-    let wanted = wanted.to_str().unwrap_or("?");
-    parse(wanted, &|name| interfaces.iter().find(|d| d.name == name).map(|d| d.addresses.clone())).map_err(
-        |what| {
-            eprintln!("userdma: {DEVICES}: `{what}` is neither an IP address nor a device, as `roce_eth0`");
-            INVALID
-        },
-    )
-}
-
-/// Devices as `127.0.0.2;10.0.0.1,2001:db8::1`: devices end at semicolons, their addresses at commas. Names of interfaces'
-/// devices stand for all addresses of those. What is not understood is returned as the error.
-fn parse(text: &str, by_name: &dyn Fn(&str) -> Option<Vec<IpAddr>>) -> Result<Vec<Spec>, String> {
-    let mut names = HashSet::new();
-    let mut specs = Vec::new();
-    for device in text.split(';').map(str::trim).filter(|device| !device.is_empty()) {
-        let mut addresses = Vec::new();
-        for word in device.split(',').map(str::trim) {
-            match (word.parse(), by_name(word)) {
-                (Ok(address), _) => addresses.push(address),
-                (Err(_), Some(all)) => addresses.extend(all),
-                (Err(_), None) => return Err(word.to_owned()),
-            }
+fn specs() -> Result<Vec<DeviceSpec>, Refused> {
+    userdma_host::configured().map_err(|error| {
+        eprintln!("userdma: devices: {error}");
+        match error {
+            DevicesError::Interfaces(source) => Refused(source.raw_os_error().unwrap_or(libc::EIO)),
+            _ => INVALID,
         }
-        specs.push(Spec { name: unique_name(&mut names, &addresses), addresses });
-    }
-    Ok(specs)
-}
-
-/// `roce_` and the interface, with a number if another device is on the same.
-fn unique_name(taken: &mut HashSet<String>, addresses: &[IpAddr]) -> String {
-    let interface = addresses.first().and_then(|&ip| userdma_link::interface_of(ip, 0).ok().flatten());
-    let base = format!("roce_{}", interface.map_or_else(|| "unknown".to_owned(), |i| i.name));
-    let numbered = (1..).map(|n| format!("{base}_{n}"));
-    let mut names = std::iter::once(base.clone()).chain(numbered);
-    let name = names.find(|name| !taken.contains(name)).unwrap_or_default();
-    taken.insert(name.clone());
-    name
+    })
 }
 
 /// An identifier of 8 bytes that differs between addresses: locally administered, with the IPv4 address in it, or a hash of
@@ -270,25 +242,12 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The variable that names devices.
-const DEVICES: &str = "USERDMA_DEVICES";
 /// `IBV_NODE_CA`.
 const NODE_CA: c_int = 1;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn semicolons_part_devices_and_commas_their_addresses() {
-        let none = |_: &str| None;
-        let devices = parse("127.0.0.2; 127.0.0.3,::1;", &none).unwrap();
-        assert_eq!(devices.iter().map(|d| d.addresses.len()).collect::<Vec<_>>(), [1, 2]);
-        assert_eq!(devices.iter().map(|d| d.name.as_str()).collect::<Vec<_>>(), ["roce_lo", "roce_lo_1"]);
-        assert_eq!(parse("127.0.0.2;eth9", &none), Err("eth9".to_owned()));
-        let named = parse("roce_lo", &|name| (name == "roce_lo").then(|| vec![IpAddr::from([127, 0, 0, 1])]));
-        assert_eq!(named.unwrap()[0].addresses, [IpAddr::from([127, 0, 0, 1])]);
-    }
 
     #[test]
     fn addresses_have_identifiers_of_their_own() {

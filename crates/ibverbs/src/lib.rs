@@ -36,6 +36,7 @@ mod post;
 mod private;
 mod qp;
 mod query;
+mod settings;
 mod signals;
 mod srq;
 mod symbols;

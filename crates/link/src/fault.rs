@@ -3,29 +3,28 @@
 //! Faults act on what is *received*, packet by packet; a super-packet is taken apart first. They cannot act on
 //! what is sent: a packet's place in its batch is its IPv4 identification, which the ICRC covers, so a packet
 //! taken out or sent alone would be a corrupt one. Two hosts that both lose what they receive make a network that
-//! loses in both directions.
+//! loses in both directions. A link that is down also loses what is sent: all of it, which leaves no gap in a batch.
 //!
 //! The same seed gives the same faults for the same packets. Each kind of fault draws from a stream of its own, once a
 //! packet, so that what is lost does not depend on what else is switched on.
 
 mod config;
-mod dice;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use userdma_mem::FrameMeta;
 use userdma_verbs::Time;
+use userdma_verbs::dice::{Dice, Stream};
 
-pub use config::{Faults, ParseFaultsError};
-use dice::{Dice, Stream};
+pub use config::{Faults, Outage, ParseFaultsError};
 
 /// What an injector has done so far, in packets.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct FaultStats {
     /// Came in.
     pub packets: u64,
-    /// Lost.
+    /// Lost, also while the link was down; packets that were to be sent then are counted here only.
     pub lost: u64,
     /// Delivered twice.
     pub duplicated: u64,
@@ -53,6 +52,10 @@ pub struct FaultInjector {
     /// On their way, the earliest first: all take equally long.
     late: VecDeque<Late>,
     stats: FaultStats,
+    /// When the link goes down and when it comes back.
+    outage: Option<[Time; 2]>,
+    /// Whether the link is down, as it was told last.
+    told_down: bool,
 }
 
 #[derive(Debug)]
@@ -85,8 +88,8 @@ impl FaultInjector {
     /// How long one is held back at most, when too few others come.
     pub const MAX_HOLD: Duration = Duration::from_millis(10);
 
-    /// An injector of these faults.
-    pub fn new(faults: &Faults) -> Self {
+    /// An injector of these faults, from `start` on.
+    pub fn new(faults: &Faults, start: Time) -> Self {
         let stream = |kind: u64| Stream::new(faults.seed, kind);
         Self {
             faults: *faults,
@@ -99,6 +102,8 @@ impl FaultInjector {
             held: Vec::new(),
             late: VecDeque::new(),
             stats: FaultStats::default(),
+            outage: faults.down.map(|outage| [start + outage.from, start + outage.until]),
+            told_down: false,
         }
     }
 
@@ -120,7 +125,7 @@ impl FaultInjector {
         let (lost, corrupt) = (self.loss.cast(), self.corrupt.cast());
         let (duplicate, reorder, delay) = (self.duplicate.cast(), self.reorder.cast(), self.delay.cast());
         let (bit, hold) = (self.detail.next(), self.detail.next());
-        if lost {
+        if lost || self.is_down(now) {
             self.stats.lost += 1;
             return;
         }
@@ -141,6 +146,10 @@ impl FaultInjector {
 
     /// Gives out what is due by `now`.
     pub fn poll(&mut self, now: Time, out: &mut Out<'_>) {
+        if self.is_down(now) {
+            self.lose_due(now);
+            return;
+        }
         while self.late.front().is_some_and(|late| late.due <= now) {
             if let Some(late) = self.late.pop_front() {
                 out(&late.packet.bytes, late.packet.meta);
@@ -152,7 +161,41 @@ impl FaultInjector {
     /// When [`FaultInjector::poll`] has something to give out, if nothing comes in before.
     pub fn next_deadline(&self) -> Option<Time> {
         let late = self.late.front().map(|late| late.due);
-        late.into_iter().chain(self.held.iter().map(|held| held.deadline)).min()
+        let change = self.outage.map(|[from, until]| if self.told_down { until } else { from });
+        late.into_iter().chain(change).chain(self.held.iter().map(|held| held.deadline)).min()
+    }
+
+    /// Whether the link is down: nothing comes in and nothing goes out.
+    pub fn is_down(&self, now: Time) -> bool {
+        self.outage.is_some_and(|[from, until]| (from..until).contains(&now))
+    }
+
+    /// Whether the link has gone down (`true`) or come back since this was asked last. To be asked after
+    /// [`FaultInjector::next_deadline`], at least.
+    pub fn poll_change(&mut self, now: Time) -> Option<bool> {
+        let is_down = self.is_down(now);
+        if is_down == self.told_down {
+            return None;
+        }
+        self.told_down = is_down;
+        if !is_down {
+            // It was the only one.
+            self.outage = None;
+        }
+        Some(is_down)
+    }
+
+    /// Counts packets that were to be sent and are lost with the link.
+    pub fn lose_sent(&mut self, packets: u64) {
+        self.stats.lost += packets;
+    }
+
+    /// What would be due while the link is down does not come.
+    fn lose_due(&mut self, now: Time) {
+        let before = self.late.len() + self.held.len();
+        self.late.retain(|late| late.due > now);
+        self.held.retain(|held| held.deadline > now);
+        self.stats.lost += (before - self.late.len() - self.held.len()) as u64;
     }
 
     /// A packet goes on its way, at once or late, and those that waited for it to overtake follow.

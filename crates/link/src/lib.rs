@@ -18,10 +18,10 @@ pub mod raw;
 mod tap;
 mod udp;
 
-pub use fault::{FaultInjector, FaultStats, Faults, ParseFaultsError};
+pub use fault::{FaultInjector, FaultStats, Faults, Outage, ParseFaultsError};
 pub use iface::{Interface, InterfaceAddr, interface_of, interfaces};
 pub use link::{Link, is_readable};
-pub use tap::{Capture, Tap};
+pub use tap::{Capture, MAX_LAG, Tap};
 pub use udp::{
     Backlog, BufferSize, Neighbors, OpenError, RecvReport, SendReport, TX_SOCKETS, TooLong, UdpConfig,
     UdpLink, shared,

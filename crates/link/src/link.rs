@@ -58,6 +58,13 @@ impl Link {
         }
     }
 
+    /// Whether the link has gone down (`true`) or come back (`false`) since this was asked last.
+    pub fn poll_down(&mut self, now: Time) -> Option<bool> {
+        match self {
+            Self::Udp(link) => link.poll_down(now),
+        }
+    }
+
     /// When [`Link::recv`] should be called even if nothing arrives.
     pub fn next_deadline(&self) -> Option<Time> {
         match self {

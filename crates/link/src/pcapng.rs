@@ -123,6 +123,11 @@ impl<W: Write> Writer<W> {
     pub fn output(&self) -> &W {
         &self.out
     }
+
+    /// What it writes to, for whoever takes blocks out of it: between two calls it holds whole ones.
+    pub fn output_mut(&mut self) -> &mut W {
+        &mut self.out
+    }
 }
 
 /// A block: type, length, body (whose length is a multiple of 4), length again.

@@ -4,12 +4,16 @@
 //! The headers that the socket hides are made up again: lengths, addresses, ports, traffic class and checksums as they
 //! are, hardware addresses invented. The tap lies between link and device: injected faults are already in what it shows
 //! as received. A tap is slow (it locks, sums and copies); one that is not there costs a branch.
+//!
+//! Packets reach the file in whole blocks, [`MAX_LAG`] after they passed at the latest while the link is driven: what a process
+//! that is killed leaves behind can be read to its end.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use userdma_mem::{Frame, TxBatch};
 use userdma_verbs::Time;
@@ -24,7 +28,11 @@ use crate::pcapng::{Direction, InterfaceId, PacketInfo, Writer};
 pub struct Capture(Arc<Mutex<Shared>>);
 
 struct Shared {
-    writer: Writer<BufWriter<Box<dyn Write + Send>>>,
+    writer: Writer<Vec<u8>>,
+    /// Where whole blocks go.
+    out: Box<dyn Write + Send>,
+    /// When the oldest block that is not there yet was written.
+    waits_since: Option<Time>,
     /// Turns times into nanoseconds since 1970.
     wall_offset_ns: u64,
     packets: u64,
@@ -56,15 +64,19 @@ impl Capture {
     /// # Errors
     /// Those of `out`.
     pub fn new(out: impl Write + Send + 'static, wall_offset_ns: u64) -> io::Result<Self> {
-        let out: Box<dyn Write + Send> = Box::new(out);
-        let writer = Writer::new(BufWriter::with_capacity(1 << 18, out), "userdma")?;
-        Ok(Self(Arc::new(Mutex::new(Shared {
+        let writer = Writer::new(Vec::new(), "userdma")?;
+        let out = Box::new(out);
+        let mut shared = Shared {
             writer,
+            out,
+            waits_since: None,
             wall_offset_ns,
             packets: 0,
             headers: Vec::new(),
             error: None,
-        }))))
+        };
+        shared.flush()?;
+        Ok(Self(Arc::new(Mutex::new(shared))))
     }
 
     /// A tap for one link, which the file calls `interface`.
@@ -72,7 +84,10 @@ impl Capture {
     /// # Errors
     /// Those of the output.
     pub fn tap(&self, interface: &str) -> io::Result<Tap> {
-        let interface = self.lock().writer.interface(interface)?;
+        let mut shared = self.lock();
+        let interface = shared.writer.interface(interface)?;
+        shared.flush()?;
+        drop(shared);
         Ok(Tap { capture: self.clone(), interface })
     }
 
@@ -93,7 +108,15 @@ impl Capture {
                 shared.error = Some(kind.into());
                 Err(error)
             }
-            None => shared.writer.flush(),
+            None => shared.flush(),
+        }
+    }
+
+    /// The same, unless somebody is writing just now: for the end of a program, which may come in the middle of anything.
+    pub fn try_flush(&self) {
+        if let Ok(mut shared) = self.0.try_lock() {
+            // There is nobody left to tell.
+            let _ = shared.flush();
         }
     }
 
@@ -134,6 +157,19 @@ impl Tap {
         }
         self.capture.lock().write(self.interface, now, Direction::Inbound, &encap, frame.bytes);
     }
+
+    /// Hands packets to the file that have waited for [`MAX_LAG`].
+    pub fn flush_if_due(&self, now: Time) {
+        let mut shared = self.capture.lock();
+        if shared.waits_since.is_some_and(|since| since + MAX_LAG <= now) {
+            shared.keep_error(|shared| shared.flush());
+        }
+    }
+
+    /// When [`Tap::flush_if_due`] has something to do, if no packet comes before.
+    pub fn next_deadline(&self) -> Option<Time> {
+        self.capture.lock().waits_since.map(|since| since + MAX_LAG)
+    }
 }
 
 impl Shared {
@@ -155,6 +191,25 @@ impl Shared {
         match self.writer.packet(&info, &self.headers, transport) {
             Ok(()) => self.packets += 1,
             Err(error) => self.error = Some(error),
+        }
+        self.waits_since.get_or_insert(now);
+        if self.writer.output().len() >= BUFFER {
+            self.keep_error(Self::flush);
+        }
+    }
+
+    /// Hands all blocks to the output, which sees whole blocks only.
+    fn flush(&mut self) -> io::Result<()> {
+        self.waits_since = None;
+        let blocks = self.writer.output_mut();
+        let result = self.out.write_all(blocks).and_then(|()| self.out.flush());
+        blocks.clear();
+        result
+    }
+
+    fn keep_error(&mut self, write: impl FnOnce(&mut Self) -> io::Result<()>) {
+        if let Err(error) = write(self) {
+            self.error.get_or_insert(error);
         }
     }
 }
@@ -186,6 +241,17 @@ fn ipv4_id(encap: &Encap, transport: &[u8], hint: u16) -> u16 {
     }
 }
 
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // Who wants to know calls `flush`.
+        let _ = self.flush();
+    }
+}
+
+/// How long a packet may wait for others before it is handed to the file.
+pub const MAX_LAG: Duration = Duration::from_millis(20);
+/// Bytes that wait at most.
+const BUFFER: usize = 1 << 18;
 /// What received packets show: the socket does not tell theirs.
 const UNKNOWN_HOP_LIMIT: u8 = 64;
 

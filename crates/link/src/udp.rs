@@ -61,6 +61,8 @@ pub struct UdpConfig {
     pub segmentation: bool,
     /// Whether the kernel may join packets that come in, where it can.
     pub coalescing: bool,
+    /// Bytes of an IP packet that the link says it carries, if less than its interface does.
+    pub mtu: Option<u32>,
 }
 
 impl Default for UdpConfig {
@@ -74,6 +76,7 @@ impl Default for UdpConfig {
             hop_limit: 64,
             segmentation: true,
             coalescing: true,
+            mtu: None,
         }
     }
 }
@@ -143,6 +146,7 @@ impl UdpLink {
         })?;
         // The address can be bound to, so some interface has it; if it cannot be seen, the least that IPv6 allows.
         let mtu = interface.map_or(LEAST_MTU, |interface| interface.mtu);
+        let mtu = config.mtu.map_or(mtu, |most| most.min(mtu));
         let segmentation = probe::segmentation(transmit[0].as_fd(), config);
         let coalescing = probe::coalescing(receive.as_fd(), config);
         let drops_before = options::drops(receive.as_fd()).unwrap_or(0);
@@ -234,11 +238,11 @@ impl UdpLink {
         }
     }
 
-    /// From now on what is received suffers these faults; `None`, or faults that do nothing, for none. Packets that
-    /// an earlier injector held back are lost.
-    pub fn set_faults(&mut self, faults: Option<&Faults>) {
-        let faults = faults.filter(|faults| !faults.is_none());
-        self.faults = faults.map(|faults| Box::new(FaultInjector::new(faults)));
+    /// From `start` on what is received suffers these faults; `None`, or faults that do nothing to packets, for none.
+    /// Packets that an earlier injector held back are lost.
+    pub fn set_faults(&mut self, faults: Option<&Faults>, start: Time) {
+        let faults = faults.filter(|faults| faults.is_of_network());
+        self.faults = faults.map(|faults| Box::new(FaultInjector::new(faults, start)));
     }
 
     /// What the injector has done, if there is one.
@@ -266,11 +270,16 @@ impl UdpLink {
     }
 
     /// Sends batches in their order, those of one socket in one system call; never blocks. What is done with is
-    /// cleared, the rest stays as it is for another send. `now` is only for the tap.
+    /// cleared, the rest stays as it is for another send. `now` is for faults and tap.
     ///
     /// A batch that is too long for its path is dropped and reported. A kernel that refuses to segment makes the link
     /// give it up for good: then the report says so and [`UdpLink::caps`] are less.
     pub fn send(&mut self, now: Time, batches: &mut [TxBatch]) -> SendReport {
+        if let Some(faults) = self.faults.as_mut().filter(|faults| faults.is_down(now)) {
+            faults.lose_sent(batches.iter().map(|batch| batch.packets().count() as u64).sum());
+            batches.iter_mut().for_each(TxBatch::clear);
+            return SendReport { taken: batches.len(), ..SendReport::default() };
+        }
         let mut report = SendReport::default();
         while let Some(rest) = batches.get_mut(report.taken..).filter(|rest| !rest.is_empty()) {
             if rest[0].is_empty() {
@@ -322,6 +331,9 @@ impl UdpLink {
             }
         }
         report.packets = packets;
+        if let Some(tap) = &self.tap {
+            tap.flush_if_due(now);
+        }
         report
     }
 
@@ -332,9 +344,15 @@ impl UdpLink {
     }
 
     /// When [`UdpLink::recv`] should be called even if nothing arrives: when a packet is due that the injector
-    /// held back.
+    /// held back, when the link goes down or comes back, when captured packets should be in their file.
     pub fn next_deadline(&self) -> Option<Time> {
-        self.faults.as_ref().and_then(|faults| faults.next_deadline())
+        let faults = self.faults.as_ref().and_then(|faults| faults.next_deadline());
+        faults.into_iter().chain(self.tap.as_ref().and_then(Tap::next_deadline)).min()
+    }
+
+    /// Whether the link has gone down (`true`) or come back (`false`) since this was asked last.
+    pub fn poll_down(&mut self, now: Time) -> Option<bool> {
+        self.faults.as_mut().and_then(|faults| faults.poll_change(now))
     }
 }
 

@@ -373,7 +373,7 @@ fn faults_act_on_single_packets_of_a_super_packet() {
     let (Some(mut tx), Some(mut rx)) = (open("127.0.0.1", &config()), open("127.0.0.1", &config())) else {
         return;
     };
-    rx.set_faults(Some(&"loss=0.25,dup=0.1,seed=11".parse().unwrap()));
+    rx.set_faults(Some(&"loss=0.25,dup=0.1,seed=11".parse().unwrap()), Time::ZERO);
     let route = tx.route(rx.local(), rx.port(), 0);
     let mut seen = [0; 64];
     for _ in 0..20 {
@@ -387,7 +387,7 @@ fn faults_act_on_single_packets_of_a_super_packet() {
     assert_eq!(stats.packets, 1280);
     assert_eq!(seen.iter().sum::<u64>(), stats.packets - stats.lost + stats.duplicated);
     assert!((230..=410).contains(&stats.lost) && stats.duplicated > 50, "{stats:?}");
-    rx.set_faults(Some(&"seed=1".parse().unwrap()));
+    rx.set_faults(Some(&"seed=1".parse().unwrap()), Time::ZERO);
     assert_eq!(rx.fault_stats(), None, "faults that do nothing are none");
 }
 
@@ -396,7 +396,7 @@ fn a_delayed_packet_comes_by_a_receive_that_brings_nothing_else() {
     let (Some(mut tx), Some(mut rx)) = (open("127.0.0.1", &config()), open("127.0.0.1", &config())) else {
         return;
     };
-    rx.set_faults(Some(&"delay=1ms".parse().unwrap()));
+    rx.set_faults(Some(&"delay=1ms".parse().unwrap()), Time::ZERO);
     let route = tx.route(rx.local(), rx.port(), 0);
     tx.send(Time::ZERO, &mut [batch(&tx.caps(), &route, &[50, 50])]);
     assert_eq!(receive(&mut rx, 0).0, []);
@@ -409,6 +409,41 @@ fn a_delayed_packet_comes_by_a_receive_that_brings_nothing_else() {
 }
 
 #[test]
+fn a_link_that_is_down_loses_both_directions_and_says_when() {
+    let (Some(mut tx), Some(mut rx)) = (open("127.0.0.1", &config()), open("127.0.0.1", &config())) else {
+        return;
+    };
+    let ms = |n: u64| Time::from_nanos(n * 1_000_000);
+    rx.set_faults(Some(&"down=2ms..5ms".parse().unwrap()), ms(1));
+    tx.set_faults(Some(&"down=2ms..5ms".parse().unwrap()), ms(1));
+    let route = tx.route(rx.local(), rx.port(), 0);
+    assert_eq!((rx.poll_down(ms(2)), rx.next_deadline()), (None, Some(ms(3))));
+    assert_eq!(
+        (rx.poll_down(ms(3)), rx.poll_down(ms(4)), rx.next_deadline()),
+        (Some(true), None, Some(ms(6)))
+    );
+    let report = tx.send(ms(3), &mut [batch(&tx.caps(), &route, &[50; 10])]);
+    assert_eq!((report.taken, tx.fault_stats().unwrap().lost), (1, 10));
+    // What others send meanwhile is lost by the receiver.
+    tx.send(ms(6), &mut [batch(&tx.caps(), &route, &[50; 3])]);
+    while rx.fault_stats().unwrap().packets < 3 {
+        rx.recv(ms(5), &mut |_| panic!("nothing comes in"));
+    }
+    assert_eq!((rx.poll_down(ms(6)), rx.next_deadline()), (Some(false), None));
+    tx.send(ms(6), &mut [batch(&tx.caps(), &route, &[50; 2])]);
+    let mut packets = 0;
+    while packets < 2 {
+        rx.recv(ms(6), &mut |_| packets += 1);
+    }
+}
+
+#[test]
+fn a_link_says_that_it_carries_less_if_it_is_told_to() {
+    let Some(link) = open("127.0.0.1", &UdpConfig { mtu: Some(1500), ..config() }) else { return };
+    assert_eq!(link.caps().mtu, 1500);
+}
+
+#[test]
 fn a_tap_records_both_directions() {
     let (Some(mut tx), Some(mut rx)) = (open("127.0.0.1", &config()), open("127.0.0.1", &config())) else {
         return;
@@ -416,7 +451,7 @@ fn a_tap_records_both_directions() {
     let capture = Capture::new(std::io::sink(), 0).unwrap();
     tx.set_tap(Some(capture.tap("tx").unwrap()));
     rx.set_tap(Some(capture.tap("rx").unwrap()));
-    rx.set_faults(Some(&"dup=1".parse().unwrap()));
+    rx.set_faults(Some(&"dup=1".parse().unwrap()), Time::ZERO);
     let route = tx.route(rx.local(), rx.port(), 0);
     tx.send(Time::ZERO, &mut [batch(&tx.caps(), &route, &[50; 10]), batch(&tx.caps(), &route, &[40; 3])]);
     assert_eq!(capture.packets(), 13);

@@ -40,6 +40,10 @@ pub struct ShardConfig {
     pub peer_port: u16,
     /// Bytes that may be under way to one destination socket, at most.
     pub max_window: u32,
+    /// Probability that a message that needs a receive is answered as if there were none, 0 ..= 1: a fault for tests.
+    pub recv_fault: f64,
+    /// What that fault is drawn from: for each queue pair a stream of its own.
+    pub fault_seed: u64,
     /// How long an owed acknowledgement may wait for something to travel with, in nanoseconds.
     pub ack_delay_ns: u64,
 }
@@ -55,6 +59,8 @@ impl Default for ShardConfig {
             links: Vec::new(),
             peer_port: userdma_wire::ROCE_V2_PORT,
             max_window: Window::MAX,
+            recv_fault: 0.0,
+            fault_seed: 0,
             ack_delay_ns: 10_000,
         }
     }

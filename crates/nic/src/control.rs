@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use userdma_mem::{Region, Route};
 use userdma_objects::{CompChannel, Cq, MrKeys, PdId, QpShared, Srq};
+use userdma_verbs::dice::{Dice, Stream};
 use userdma_verbs::{
     AccessFlags, AhAttr, BindMwError, CreateCqError, CreateQpError, DeviceAttr, Gid, LKey, Mtu, ObjectError,
     PKey, PortAttr, PortState, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, Qpn, RKey, RegMrError, Srqn,
@@ -243,7 +244,7 @@ impl Shard {
     ) -> Result<Arc<QpShared>, CreateQpError> {
         check_cap(&init.cap, srq.is_some())?;
         let srq = srq.map(|srqn| self.srqs.get(srqn).cloned().ok_or(NO_SRQ)).transpose()?;
-        let transport = machine(init, srq.as_deref()).ok_or(CreateQpError::Type(init.qp_type))?;
+        let mut transport = machine(init, srq.as_deref()).ok_or(CreateQpError::Type(init.qp_type))?;
         let cq = |number: u32| {
             let entry = self.cqs.get(number as usize);
             entry.map(|entry| Arc::clone(&entry.cq)).ok_or(CreateQpError::NoObject("completion queue"))
@@ -263,6 +264,12 @@ impl Shard {
             }
             None => QpShared::new(qpn, pd, init),
         });
+        if self.config.recv_fault > 0.0 {
+            // Where its indices begin depends on the processes before this one.
+            let nth = index.wrapping_sub(u32::from(self.config.first_index));
+            let stream = Stream::new(self.config.fault_seed, RECV_FAULTS | u64::from(nth));
+            transport.set_recv_fault(Dice::new(self.config.recv_fault, stream));
+        }
         let qp = Qp::new(transport, Arc::clone(&shared), send, recv);
         self.qps.insert(index, qp);
         self.make_room();
@@ -308,7 +315,11 @@ impl Shard {
         let link = self.config.gids.first().and_then(|gid| self.config.links.get(usize::from(gid.link.0)));
         let active_mtu = link.and_then(|link| Mtu::for_link(link.mtu));
         PortAttr {
-            state: if active_mtu.is_some() { PortState::Active } else { PortState::Down },
+            state: if active_mtu.is_some() && !self.port_is_down {
+                PortState::Active
+            } else {
+                PortState::Down
+            },
             max_mtu: Mtu::Mtu4096,
             active_mtu: active_mtu.unwrap_or(Mtu::Mtu256),
             max_msg_sz: DeviceAttr::LIMITS.max_msg_sz,
@@ -331,6 +342,8 @@ impl Shard {
     }
 }
 
+/// Streams of the fault that denies receives: above those of a link's faults, one for each queue pair.
+const RECV_FAULTS: u64 = 1 << 32;
 const NO_QP: ObjectError = ObjectError::NoObject("queue pair");
 const NO_SRQ: CreateQpError = CreateQpError::NoObject("shared receive queue");
 

@@ -38,6 +38,8 @@ pub struct Shard {
     pub(crate) stats: Stats,
     effects: Effects,
     events: VecDeque<AsyncEvent>,
+    /// The port says that it is down.
+    pub(crate) port_is_down: bool,
     doorbells: Arc<Doorbells>,
     /// Indices whose doorbell rang, while they are looked at.
     rung: Vec<u32>,
@@ -72,6 +74,7 @@ impl Shard {
             stats: Stats::default(),
             effects: Effects::default(),
             events: VecDeque::new(),
+            port_is_down: false,
             doorbells: Arc::new(Doorbells::new()),
             rung: Vec::new(),
             ready: VecDeque::new(),
@@ -106,6 +109,12 @@ impl Shard {
         if let Some(entry) = self.config.links.get_mut(usize::from(link.0)) {
             *entry = caps;
         }
+    }
+
+    /// The port has gone down or come back: it says so, and an event does.
+    pub fn set_port_down(&mut self, is_down: bool) {
+        self.port_is_down = is_down;
+        self.events.push_back(if is_down { AsyncEvent::PortError } else { AsyncEvent::PortActive });
     }
 
     /// Gives queue pairs whose doorbell rang a turn: [`Shard::poll_transmit`] takes over what was posted.

@@ -2,6 +2,7 @@
 
 use userdma_ibt::{Ctx, Fill, Path, Rc};
 use userdma_mem::TxBatch;
+use userdma_verbs::dice::Dice;
 use userdma_verbs::{QpAttr, QpAttrMask, QpInitAttr, QpState, QpType, Time};
 use userdma_wire::{Packet, Service};
 
@@ -27,6 +28,13 @@ impl Transport {
         match init.qp_type {
             QpType::Rc => Some(Self::Rc(Rc::new(&init.cap))),
             QpType::Uc | QpType::Ud | QpType::XrcSend | QpType::XrcRecv => None,
+        }
+    }
+
+    /// As [`Rc::set_recv_fault`]; no other service has an answer for want of a receive.
+    pub(crate) fn set_recv_fault(&mut self, dice: Dice) {
+        match self {
+            Self::Rc(machine) => machine.set_recv_fault(dice),
         }
     }
 

@@ -275,6 +275,7 @@ impl DeviceBuilder {
             addresses,
             private_port: self.private_port,
             faults: faults.map_err(|error| Error::Faults(error.to_string()))?,
+            mtu: None,
             capture: self.capture,
             seed: self.seed,
             max_window: self.max_window,

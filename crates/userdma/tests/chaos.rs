@@ -60,7 +60,7 @@ fn two_hundred_processes_on_one_address_at_once() {
     if role().is_some() {
         return talk(HERE);
     }
-    let mut chaos = Chaos { test: TEST, word: "crowd", random: SmallRng::seed_from_u64(0), kills: 0 };
+    let chaos = Chaos { test: TEST, word: "crowd", random: SmallRng::seed_from_u64(0), kills: 0 };
     let pairs = chaos.start(100);
     assert_eq!(names("crowd", "/4791/"), 200);
     for rounds in pairs.into_iter().map(finish) {

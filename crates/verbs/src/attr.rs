@@ -39,7 +39,12 @@ impl Mtu {
     /// at most 40 + 8 + 12 + 28 + 4 bytes of IPv6, UDP, BTH, the longest extended headers in use, and ICRC.
     /// Real adapters reserve a little more; so does this: links of 1500 bytes give 1024, of 4200 give 4096.
     pub fn for_link(link_bytes: u32) -> Option<Self> {
-        Self::ALL.into_iter().rev().find(|m| m.bytes() + 92 <= link_bytes)
+        Self::ALL.into_iter().rev().find(|m| m.link_bytes() <= link_bytes)
+    }
+
+    /// Bytes that a link must carry above Ethernet for packets with this MTU: see [`Mtu::for_link`].
+    pub const fn link_bytes(self) -> u32 {
+        self.bytes() + 92
     }
 }
 

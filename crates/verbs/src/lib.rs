@@ -7,6 +7,7 @@
 
 mod access;
 mod attr;
+pub mod dice;
 mod error;
 mod event;
 mod id;

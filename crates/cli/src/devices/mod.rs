@@ -8,6 +8,7 @@ use std::net::IpAddr;
 
 use serde::Serialize;
 use userdma::{DeviceInfo, Gid};
+use userdma_agent::DeviceSpec;
 use userdma_wire::ROCE_V2_PORT;
 
 use crate::args::DevicesArgs;
@@ -16,14 +17,14 @@ use crate::failure::Failure;
 use advice::{Advice, Probe};
 pub use port::{Holder, holders};
 
-/// Lists the devices of this machine to `out`.
+/// Lists the devices to `out` that programs of `userdma run` find: the configured ones, or those of this machine.
 ///
 /// # Errors
-/// The kernel does not list its interfaces, or `out` is not written.
+/// The configuration is wrong, the kernel does not list its interfaces, or `out` is not written.
 pub fn run(args: &DevicesArgs, out: &mut impl Write) -> Result<(), Failure> {
-    let devices = userdma::devices().map_err(|error| Failure::new(format!("list of interfaces: {error}")))?;
+    let specs = userdma_agent::configured().map_err(|error| Failure::new(error.to_string()))?;
     let report = Report {
-        devices: devices.iter().map(Device::new).collect(),
+        devices: specs.iter().map(Device::of).collect::<Result<_, _>>()?,
         holders: holders(ROCE_V2_PORT),
         advice: advice::all(&advice::Settings::read(), &holders(ROCE_V2_PORT)),
     };
@@ -67,12 +68,26 @@ struct GidEntry {
 }
 
 impl Device {
+    /// What a configured device is on this machine, if it can be one.
+    fn of(spec: &DeviceSpec) -> Result<Self, Failure> {
+        let info = spec.info().map_err(|error| Failure::new(format!("list of interfaces: {error}")))?;
+        Ok(info.as_ref().map_or_else(|| Self::impossible(spec), Self::new))
+    }
+
+    fn impossible(spec: &DeviceSpec) -> Self {
+        Self {
+            name: spec.name.clone(),
+            interface: "none".to_owned(),
+            state: "DOWN (its first address is not one of this machine, or on an interface too narrow)",
+            loopback: false,
+            link_mtu: 0,
+            active_path_mtu: 0,
+            gids: gids(&spec.addresses),
+            probe: Probe::of(spec.addresses.first().copied()),
+        }
+    }
+
     fn new(info: &DeviceInfo) -> Self {
-        let gids = info.addresses.iter().enumerate().map(|(index, address)| GidEntry {
-            index,
-            gid: Gid::from(*address).to_string(),
-            address: *address,
-        });
         Self {
             name: info.name.clone(),
             interface: info.interface.clone(),
@@ -80,10 +95,19 @@ impl Device {
             loopback: info.loopback,
             link_mtu: info.link_mtu,
             active_path_mtu: info.active_mtu.bytes(),
-            gids: gids.collect(),
+            gids: gids(&info.addresses),
             probe: Probe::of(info.addresses.first().copied()),
         }
     }
+}
+
+fn gids(addresses: &[IpAddr]) -> Vec<GidEntry> {
+    let entry = |(index, address): (usize, &IpAddr)| GidEntry {
+        index,
+        gid: Gid::from(*address).to_string(),
+        address: *address,
+    };
+    addresses.iter().enumerate().map(entry).collect()
 }
 
 /// Devices exist for interfaces that are up; one without a cable is none the less down.

@@ -51,6 +51,8 @@ pub(crate) fn userdma_with_input(args: &[&str], input: &[u8]) -> Ran {
 pub(crate) fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_userdma"));
     command.args(args).env_remove("NO_COLOR").env("COLUMNS", "100");
+    // Whoever runs the tests may have devices of his own.
+    command.env("USERDMA_CONFIG", "").env_remove("USERDMA_DEVICES");
     command
 }
 

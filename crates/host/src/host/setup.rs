@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use userdma_agent::{ClaimConfig, ClaimError, Claimed, Embedded};
 use userdma_link::{UdpConfig, UdpLink};
 use userdma_nic::{GidEntry, ShardConfig};
-use userdma_verbs::Gid;
+use userdma_verbs::{Gid, Mtu};
 
 use crate::HostConfig;
 
@@ -15,6 +15,7 @@ pub(super) fn claim(config: &HostConfig) -> Result<Claimed, ClaimError> {
     let udp = UdpConfig {
         port: config.private_port.or(config.shared_port).unwrap_or(usual.port),
         recv_buffer: config.recv_buffer.unwrap_or(usual.recv_buffer),
+        mtu: config.mtu.map(Mtu::link_bytes),
         ..usual
     };
     let claim = ClaimConfig { addresses: config.addresses.clone(), udp, fallback_port: config.fallback_port };
@@ -51,6 +52,8 @@ pub(super) fn shard_config(
             .or_else(|| links.first().map(UdpLink::port))
             .unwrap_or(usual.peer_port),
         max_window: config.max_window.unwrap_or(usual.max_window),
+        recv_fault: config.faults.rnr,
+        fault_seed: config.faults.seed,
         ..usual
     }
 }

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 
 use userdma_objects::{AccessFault, SgCursor, SglError, scatter, sgl_len};
+use userdma_verbs::dice::Dice;
 use userdma_verbs::{
     AccessFlags, AsyncEvent, DeviceAttr, Msn, Psn, QpCap, QpState, RKey, Sge, Time, Wc, WcFlags, WcOpcode,
     WcStatus,
@@ -88,6 +89,8 @@ pub(super) struct Responder {
     established: bool,
     /// When the last new request came.
     pub(super) heard_at: Option<Time>,
+    /// Says for which messages no receive is found although there may be one: a fault that somebody wants.
+    pub(super) deny_recv: Option<Box<Dice>>,
 }
 
 impl Responder {
@@ -107,6 +110,7 @@ impl Responder {
             ack_due: false,
             established: false,
             heard_at: None,
+            deny_recv: None,
         }
     }
 
@@ -314,7 +318,8 @@ impl Responder {
     }
 
     fn take_recv(&mut self, ctx: &mut Ctx<'_>) -> Result<(), Refusal> {
-        self.recv = ctx.take_recv(&mut self.recv_sgl);
+        let is_denied = self.deny_recv.as_mut().is_some_and(|dice| dice.cast());
+        self.recv = if is_denied { None } else { ctx.take_recv(&mut self.recv_sgl) };
         (self.recv_at, self.recv_len) = (SgCursor::default(), 0);
         if self.recv.is_some() { Ok(()) } else { Err(Refusal::Rnr) }
     }

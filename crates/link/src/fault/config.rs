@@ -1,4 +1,4 @@
-//! Which faults, as people write them: `loss=0.01,dup=0.001,reorder=0.01,delay=1ms,corrupt=0.001,seed=7`.
+//! Which faults, as people write them: `loss=0.01,dup=0.001,reorder=0.01,delay=1ms,corrupt=0.001,rnr=0.1,down=2s..3s,seed=7`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,8 +7,9 @@ use std::time::Duration;
 /// What a bad network does. The default does nothing.
 ///
 /// As text: fields `name=value`, separated by commas, each at most once, absent ones do nothing.
-/// `loss`, `dup`, `reorder`, `corrupt` and `delay_share` are probabilities, 0 ..= 1, for each packet; `delay` is a
-/// number with `ns`, `us`, `ms` or `s`; `seed` is decimal, or hexadecimal after `0x`.
+/// `loss`, `dup`, `reorder`, `corrupt` and `delay_share` are probabilities, 0 ..= 1, for each packet, `rnr` for each message that
+/// needs a receive; `delay` is a number with `ns`, `us`, `ms` or `s`, `down` two of them, as `2s..3s`; `seed` is decimal, or
+/// hexadecimal after `0x`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Faults {
     /// Probability that a packet is lost.
@@ -23,15 +24,36 @@ pub struct Faults {
     pub delay: Duration,
     /// Probability that a packet is delayed, if `delay` is not zero; 1 unless said otherwise, which keeps the order.
     pub delay_share: f64,
+    /// Probability that a message that needs a receive is answered as if none were posted. The device does this one: it is no
+    /// fault of the network.
+    pub rnr: f64,
+    /// While the link is down: nothing comes in, nothing goes out, and the port says so.
+    pub down: Option<Outage>,
     /// What the faults are drawn from.
     pub seed: u64,
+}
+
+/// A time without link, counted from when the faults begin, which is when the device is opened.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Outage {
+    /// When the link goes down.
+    pub from: Duration,
+    /// When it comes back; later than `from`.
+    pub until: Duration,
 }
 
 impl Faults {
     /// Whether it can do nothing at all.
     pub fn is_none(&self) -> bool {
+        !self.is_of_network() && self.rnr <= 0.0
+    }
+
+    /// Whether it can do anything to the packets of a link.
+    pub fn is_of_network(&self) -> bool {
         let delays = !self.delay.is_zero() && self.delay_share > 0.0;
-        !delays && [self.loss, self.duplicate, self.reorder, self.corrupt].iter().all(|&p| p <= 0.0)
+        delays
+            || self.down.is_some()
+            || [self.loss, self.duplicate, self.reorder, self.corrupt].iter().any(|&p| p > 0.0)
     }
 }
 
@@ -44,6 +66,8 @@ impl Default for Faults {
             corrupt: 0.0,
             delay: Duration::ZERO,
             delay_share: 1.0,
+            rnr: 0.0,
+            down: None,
             seed: 0,
         }
     }
@@ -57,7 +81,9 @@ pub enum ParseFaultsError {
     #[error("`{0}` is not of the form name=value")]
     NotAField(String),
     /// There is no such field.
-    #[error("there is no fault called `{0}`: use loss, dup, reorder, corrupt, delay, delay_share, seed")]
+    #[error(
+        "there is no fault called `{0}`: use loss, dup, reorder, corrupt, delay, delay_share, rnr, down, seed"
+    )]
     UnknownField(String),
     /// A field comes twice.
     #[error("{0} is given twice")]
@@ -78,6 +104,11 @@ pub enum ParseFaultsError {
         /// What it was given.
         value: String,
     },
+    /// Not a time without link.
+    #[error(
+        "down={0}: two times are wanted, the second later, as 2s..3s or 500ms..1s (ns, us, ms, s; up to an hour)"
+    )]
+    Outage(String),
     /// Not a seed.
     #[error("seed={0}: a number below 2^64 is wanted, decimal or 0x and hexadecimal")]
     Seed(String),
@@ -111,6 +142,11 @@ impl Faults {
             "reorder" => ("reorder", &mut self.reorder),
             "corrupt" => ("corrupt", &mut self.corrupt),
             "delay_share" => ("delay_share", &mut self.delay_share),
+            "rnr" => ("rnr", &mut self.rnr),
+            "down" => {
+                self.down = Some(outage(value)?);
+                return Ok("down");
+            }
             "delay" => {
                 self.delay = duration("delay", value)?;
                 return Ok("delay");
@@ -139,12 +175,16 @@ impl fmt::Display for Faults {
             ("reorder", self.reorder, 0.0),
             ("corrupt", self.corrupt, 0.0),
             ("delay_share", self.delay_share, 1.0),
+            ("rnr", self.rnr, 0.0),
         ];
         for (name, value, _) in fields.iter().filter(|(_, value, default)| value != default) {
             write!(f, "{name}={value},")?;
         }
         if !self.delay.is_zero() {
             write!(f, "delay={}ns,", self.delay.as_nanos())?;
+        }
+        if let Some(Outage { from, until }) = self.down {
+            write!(f, "down={}ns..{}ns,", from.as_nanos(), until.as_nanos())?;
         }
         write!(f, "seed={}", self.seed)
     }
@@ -161,6 +201,16 @@ fn duration(field: &'static str, value: &str) -> Result<Duration, ParseFaultsErr
         .filter(|seconds| (0.0..=3600.0).contains(seconds))
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
         .ok_or_else(|| ParseFaultsError::Duration { field, value: value.to_owned() })
+}
+
+fn outage(value: &str) -> Result<Outage, ParseFaultsError> {
+    let times = value.split_once("..").and_then(|(from, until)| {
+        let time = |text: &str| duration("down", text.trim()).ok();
+        Some(Outage { from: time(from)?, until: time(until)? })
+    });
+    times
+        .filter(|outage| outage.from < outage.until)
+        .ok_or_else(|| ParseFaultsError::Outage(value.to_owned()))
 }
 
 fn seed(value: &str) -> Result<u64, ParseFaultsError> {
@@ -182,7 +232,7 @@ mod tests {
     #[test]
     fn all_fields_are_read() {
         let faults: Faults =
-            "loss=0.01,dup=0.001, reorder=0.02,delay=1ms,corrupt=0.003,seed=7,delay_share=0.5"
+            "loss=0.01,dup=0.001, reorder=0.02,delay=1ms,corrupt=0.003,seed=7,delay_share=0.5,rnr=0.1,down=2s .. 2500ms"
                 .parse()
                 .unwrap();
         let wanted = Faults {
@@ -192,6 +242,8 @@ mod tests {
             corrupt: 0.003,
             delay: Duration::from_millis(1),
             delay_share: 0.5,
+            rnr: 0.1,
+            down: Some(Outage { from: Duration::from_secs(2), until: Duration::from_millis(2500) }),
             seed: 7,
         };
         assert_eq!(faults, wanted);
@@ -205,6 +257,9 @@ mod tests {
         assert_eq!("seed=0xff".parse::<Faults>().unwrap().seed, 255);
         assert!(!"delay=10us".parse::<Faults>().unwrap().is_none());
         assert!(!"loss=1".parse::<Faults>().unwrap().is_none());
+        assert!(!"down=0s..1ms".parse::<Faults>().unwrap().is_none());
+        let rnr = "rnr=0.5".parse::<Faults>().unwrap();
+        assert!(!rnr.is_none() && !rnr.is_of_network());
     }
 
     #[test]
@@ -222,6 +277,12 @@ mod tests {
         assert_eq!(error("corrupt=NaN"), "corrupt=NaN: a probability from 0 to 1 is wanted");
         assert!(error("delay=5").starts_with("delay=5: a time is wanted"));
         assert!(error("delay=-1ms").starts_with("delay=-1ms: a time is wanted"));
+        assert_eq!(error("rnr=2"), "rnr=2: a probability from 0 to 1 is wanted");
+        for down in ["2s", "2s..1s", "1s..1s", "1..2", "..2s", "-1s..2s"] {
+            assert!(
+                error(&format!("down={down}")).starts_with(&format!("down={down}: two times are wanted"))
+            );
+        }
         assert!(error("seed=-1").starts_with("seed=-1: a number below 2^64"));
         assert!(error("lost=0.1").starts_with("there is no fault called `lost`"));
         assert_eq!(error("loss"), "`loss` is not of the form name=value");

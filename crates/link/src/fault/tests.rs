@@ -38,7 +38,7 @@ fn run(injector: &mut FaultInjector, count: u32) -> Vec<u32> {
 }
 
 fn injector(faults: &str) -> FaultInjector {
-    FaultInjector::new(&faults.parse().unwrap())
+    FaultInjector::new(&faults.parse().unwrap(), START)
 }
 
 #[test]
@@ -164,4 +164,18 @@ fn what_is_lost_does_not_depend_on_other_faults() {
         (0..2_000).filter(|n| !out.contains(n)).collect::<Vec<_>>()
     };
     assert_eq!(lost("loss=0.05,seed=8"), lost("loss=0.05,dup=0.3,seed=8"));
+}
+
+#[test]
+fn nothing_passes_a_link_that_is_down() {
+    let at = |us: u64| START + Duration::from_micros(us);
+    let mut injector = injector("down=10us..20us,delay=5us");
+    let mut out = Vec::new();
+    for us in 0..30 {
+        injector.apply(at(us), &packet(us as u32), meta(0), &mut |bytes, _| out.push(number(bytes)));
+    }
+    injector.poll(at(40), &mut |bytes, _| out.push(number(bytes)));
+    // What was on its way when the link went down is lost with it.
+    assert_eq!(out, [(0..5).collect::<Vec<_>>(), (20..30).collect()].concat());
+    assert_eq!(injector.stats().lost, 15);
 }

@@ -129,3 +129,34 @@ fn a_full_disk_ends_the_capture_and_is_told() {
     tap.sent(Time::ZERO, &big);
     assert_eq!(capture.packets(), packets);
 }
+
+#[test]
+fn packets_reach_the_file_in_whole_blocks_and_after_a_while_by_themselves() {
+    let (capture, written) = capture();
+    let tap = capture.tap("lo").unwrap();
+    let ms = |n: u64| Time::from_nanos(n * 1_000_000);
+    let headers: Vec<u8> = written.try_iter().flatten().collect();
+    assert!(headers.len() > 28, "section and interface are there at once");
+    tap.sent(ms(1), &batch(&[100, 100]));
+    tap.sent(ms(15), &batch(&[100]));
+    tap.flush_if_due(ms(20));
+    assert!(written.try_iter().next().is_none(), "not yet");
+    assert_eq!(tap.next_deadline(), Some(ms(1) + MAX_LAG));
+    tap.flush_if_due(ms(21));
+    let blocks = written.try_iter().collect::<Vec<_>>();
+    assert_eq!(blocks.len(), 1, "in one piece");
+    assert_eq!(tap.next_deadline(), None);
+    // Many packets do not wait, and no piece ends within a block.
+    let large = batch(&[1000; 4]);
+    (0..1000).for_each(|_| tap.sent(ms(30), &large));
+    let pieces: Vec<Vec<u8>> = written.try_iter().collect();
+    assert!(pieces.len() > 5);
+    let mut file = [headers, blocks.concat()].concat();
+    for piece in pieces {
+        file.extend(piece);
+        let mut reader = PcapNgReader::new(&file[..]).unwrap();
+        while let Some(block) = reader.next_block() {
+            block.unwrap();
+        }
+    }
+}

@@ -243,3 +243,30 @@ fn send_with_invalidate_ends_a_window_and_says_so() {
     b.receive(&write(Opcode::RcWriteOnly, 2, through, 1, b"x"));
     assert_eq!(b.sends(), ["ACK +2 0x62 msn 2"]);
 }
+
+#[test]
+fn a_receive_that_is_denied_stays_for_the_next_try() {
+    use userdma_verbs::dice::{Dice, Stream};
+
+    let mut b = Side::new();
+    b.rc.set_recv_fault(Dice::new(0.5, Stream::new(7, 1)));
+    (0..8).for_each(|wr_id| b.post_recv(wr_id, 4096, 100));
+    let mut dice = Dice::new(0.5, Stream::new(7, 1));
+    let (mut psn, mut answers) = (0, Vec::new());
+    while psn < 8 {
+        b.receive(&send(Opcode::RcSendOnly, psn, b"hello"));
+        let answer = b.sends().concat();
+        let is_denied = dice.cast();
+        assert_eq!(answer.contains("0x2c"), is_denied, "RNR NAK with timer 12: {answer}");
+        psn += u32::from(!is_denied);
+        answers.push(answer);
+    }
+    assert!(answers.len() > 8, "something was denied");
+    let ids: Vec<u64> = b.recv_wcs().iter().map(|wc| wc.wr_id).collect();
+    assert_eq!(ids, (0..8).collect::<Vec<_>>(), "no receive is lost");
+    // What needs no receive meets no such fault.
+    b.rc.set_recv_fault(Dice::new(1.0, Stream::new(7, 1)));
+    let to = b.remote(4096);
+    b.receive(&write(Opcode::RcWriteOnly, 8, to, 3, b"abc"));
+    assert_eq!(b.sends(), ["ACK +8 0x00 msn 9"]);
+}

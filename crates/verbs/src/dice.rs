@@ -1,18 +1,21 @@
-//! Repeatable randomness: SplitMix64, and a die that falls on one side with a given probability.
+//! Repeatable randomness for faults: SplitMix64, and a die that falls on one side with a given probability. What the same seed
+//! draws is the same for ever: people write seeds down.
 
 /// A stream of random numbers, set by a seed and the number of the stream.
 #[derive(Clone, Debug)]
-pub(super) struct Stream(u64);
+pub struct Stream(u64);
 
 impl Stream {
     /// Stream `number` of `seed`.
-    pub(super) fn new(seed: u64, number: u64) -> Self {
+    pub const fn new(seed: u64, number: u64) -> Self {
         // One step of a generator that starts at the number keeps the streams of neighbouring seeds apart.
-        Self(seed ^ Self(number).next())
+        let mut first = Self(number);
+        Self(seed ^ first.next())
     }
 
     /// The next 64 bits.
-    pub(super) fn next(&mut self) -> u64 {
+    #[expect(clippy::should_implement_trait, reason = "a stream has no end")]
+    pub const fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -22,8 +25,8 @@ impl Stream {
 }
 
 /// Says yes with a fixed probability.
-#[derive(Debug)]
-pub(super) struct Dice {
+#[derive(Clone, Debug)]
+pub struct Dice {
     /// Yes below this, of 2^53.
     threshold: u64,
     stream: Stream,
@@ -31,7 +34,7 @@ pub(super) struct Dice {
 
 impl Dice {
     /// Of probability 0.0 ..= 1.0; outside it is clamped, and not a number is never.
-    pub(super) fn new(probability: f64, stream: Stream) -> Self {
+    pub fn new(probability: f64, stream: Stream) -> Self {
         // A product of at most 2^53 that is not negative: the cast only cuts the fraction (and turns NaN into 0).
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let threshold = (probability.clamp(0.0, 1.0) * (1u64 << 53) as f64) as u64;
@@ -39,7 +42,7 @@ impl Dice {
     }
 
     /// Casts it.
-    pub(super) fn cast(&mut self) -> bool {
+    pub fn cast(&mut self) -> bool {
         self.stream.next() >> 11 < self.threshold
     }
 }
