@@ -1,7 +1,7 @@
 //! What a machine may touch while it handles one input.
 
 use userdma_objects::{Cq, MrTable, Pushed, QpShared};
-use userdma_verbs::{AsyncEvent, Time, Wc, WcOpcode, WcStatus};
+use userdma_verbs::{AsyncEvent, BindMw, RKey, Time, Wc, WcOpcode, WcStatus};
 
 use crate::{Paces, Stats, Window};
 
@@ -32,6 +32,16 @@ impl Ctx<'_> {
     /// The completion of a request that was flushed.
     pub(crate) fn flushed(&self, wr_id: u64, opcode: WcOpcode) -> Wc {
         Wc::new(wr_id, WcStatus::WrFlushErr, opcode, self.qp.qpn())
+    }
+
+    /// Invalidates a key, as a local work request asks; the status of its completion if that fails.
+    pub(crate) fn invalidate(&mut self, rkey: RKey) -> Result<(), WcStatus> {
+        self.mrs.invalidate(self.qp.pd(), self.qp.qpn(), rkey).map_err(|_| WcStatus::LocQpOpErr)
+    }
+
+    /// Binds a window, as a work request asks; the status of its completion if that fails.
+    pub(crate) fn bind_window(&mut self, bind: &BindMw) -> Result<(), WcStatus> {
+        self.mrs.bind_mw(self.qp.pd(), self.qp.qpn(), bind).map_err(|_| WcStatus::MwBindErr)
     }
 }
 
