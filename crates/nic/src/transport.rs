@@ -1,6 +1,6 @@
 //! The machine of a queue pair, whatever its service is.
 
-use userdma_ibt::{Ctx, Fill, Path, Rc};
+use userdma_ibt::{Ctx, Fill, Path, Rc, Uc};
 use userdma_mem::TxBatch;
 use userdma_verbs::{QpAttr, QpAttrMask, QpInitAttr, QpState, QpType, Time};
 use userdma_wire::{Packet, Service};
@@ -10,6 +10,8 @@ use userdma_wire::{Packet, Service};
 pub(crate) enum Transport {
     /// A reliable connection.
     Rc(Rc),
+    /// An unreliable connection.
+    Uc(Uc),
 }
 
 /// One call of the machine, whichever it is.
@@ -17,6 +19,7 @@ macro_rules! each {
     ($transport:expr, $machine:ident => $call:expr) => {
         match $transport {
             Transport::Rc($machine) => $call,
+            Transport::Uc($machine) => $call,
         }
     };
 }
@@ -26,7 +29,8 @@ impl Transport {
     pub(crate) fn new(init: &QpInitAttr) -> Option<Self> {
         match init.qp_type {
             QpType::Rc => Some(Self::Rc(Rc::new(&init.cap))),
-            QpType::Uc | QpType::Ud | QpType::XrcSend | QpType::XrcRecv => None,
+            QpType::Uc => Some(Self::Uc(Uc::new(&init.cap))),
+            QpType::Ud | QpType::XrcSend | QpType::XrcRecv => None,
         }
     }
 
@@ -34,6 +38,7 @@ impl Transport {
     pub(crate) fn service(&self) -> Service {
         match self {
             Self::Rc(_) => Service::Rc,
+            Self::Uc(_) => Service::Uc,
         }
     }
 
@@ -73,19 +78,28 @@ impl Transport {
     /// As [`Rc::fill`].
     #[inline]
     pub(crate) fn fill(&mut self, ctx: &mut Ctx<'_>, batch: &mut TxBatch, acks: bool) -> Fill {
-        each!(self, machine => machine.fill(ctx, batch, acks))
+        match self {
+            Self::Rc(rc) => rc.fill(ctx, batch, acks),
+            Self::Uc(uc) => uc.fill(ctx, batch),
+        }
     }
 
     /// As [`Rc::has_work`].
     #[inline]
     pub(crate) fn has_work(&self, ctx: &Ctx<'_>) -> bool {
-        each!(self, machine => machine.has_work(ctx))
+        match self {
+            Self::Rc(rc) => rc.has_work(ctx),
+            Self::Uc(uc) => uc.has_work(),
+        }
     }
 
     /// As [`Rc::is_window_blocked`].
     #[inline]
     pub(crate) fn is_window_blocked(&self) -> bool {
-        each!(self, machine => machine.is_window_blocked())
+        match self {
+            Self::Rc(rc) => rc.is_window_blocked(),
+            Self::Uc(_) => false,
+        }
     }
 
     /// Whether packets were filled whose requests complete once they have left ([`Transport::handle_sent`]).
@@ -114,17 +128,26 @@ impl Transport {
     /// As [`Rc::ack_owed_since`].
     #[inline]
     pub(crate) fn ack_owed_since(&self) -> Option<Time> {
-        each!(self, machine => machine.ack_owed_since())
+        match self {
+            Self::Rc(rc) => rc.ack_owed_since(),
+            Self::Uc(_) => None,
+        }
     }
 
     /// As [`Rc::deadline`].
     #[inline]
     pub(crate) fn deadline(&self) -> Option<Time> {
-        each!(self, machine => machine.deadline())
+        match self {
+            Self::Rc(rc) => rc.deadline(),
+            Self::Uc(_) => None,
+        }
     }
 
     /// As [`Rc::handle_timeout`].
     pub(crate) fn handle_timeout(&mut self, ctx: &mut Ctx<'_>) {
-        each!(self, machine => machine.handle_timeout(ctx));
+        match self {
+            Self::Rc(rc) => rc.handle_timeout(ctx),
+            Self::Uc(_) => {}
+        }
     }
 }
