@@ -18,7 +18,7 @@ mod send;
 mod tests;
 
 use userdma_mem::TxBatch;
-use userdma_verbs::{AsyncEvent, QpAttr, QpAttrMask, QpCap, QpState, WcStatus};
+use userdma_verbs::{AsyncEvent, QpAttr, QpAttrMask, QpCap, QpState, Time};
 use userdma_wire::Packet;
 
 use self::receive::Receiver;
@@ -128,19 +128,51 @@ impl Uc {
         let Some(path) = &mut self.path else { return Fill::Done };
         let before = batch.count();
         let mut out = Out { path, attr: &self.attr, batch, before };
-        let filled = self.sender.fill(ctx, self.state, &mut out);
+        let fill = self.sender.fill(ctx, self.state, &mut out);
         ctx.stats.sent_pkts += (batch.count() - before) as u64;
-        let fill = filled.unwrap_or_else(|status| {
-            self.fail_head(ctx, status);
-            Fill::Done
-        });
-        self.report_drained(ctx);
+        self.settle(ctx);
         fill
+    }
+
+    /// Whether packets were filled whose requests complete once they have left ([`Uc::handle_sent`]).
+    pub fn awaits_sending(&self) -> bool {
+        self.sender.awaits_sending()
+    }
+
+    /// What was filled has left: its requests complete.
+    pub fn handle_sent(&mut self, ctx: &mut Ctx<'_>) {
+        self.sender.complete_sent(ctx);
+        self.settle(ctx);
     }
 
     /// Whether a fill would send something.
     pub fn has_work(&self) -> bool {
-        self.path.is_some() && self.sender.can_send(self.state)
+        self.path.is_some() && !self.is_paced() && self.sender.can_send(self.state)
+    }
+
+    /// Whether the last fill stopped because it was too fast for the destination, and asked for more.
+    pub fn is_paced(&self) -> bool {
+        self.sender.paced_until().is_some()
+    }
+
+    /// When `handle_timeout` must be called, if nothing happens before: it was too fast.
+    pub fn deadline(&self) -> Option<Time> {
+        self.sender.paced_until()
+    }
+
+    /// The time has come, or not yet (then nothing happens).
+    pub fn handle_timeout(&mut self, ctx: &mut Ctx<'_>) {
+        self.sender.handle_timeout(ctx.now);
+    }
+
+    /// What follows once nothing is on its way to the link: an error whose turn has come, or the end of draining.
+    fn settle(&mut self, ctx: &mut Ctx<'_>) {
+        if self.sender.fail_due(ctx) {
+            // In this order: what is posted before the state changes is flushed here, what is posted later by its doorbell.
+            self.set_state(ctx, QpState::Sqe);
+            self.sender.flush(ctx);
+        }
+        self.report_drained(ctx);
     }
 
     fn report_drained(&mut self, ctx: &mut Ctx<'_>) {
@@ -153,14 +185,6 @@ impl Uc {
     fn set_state(&mut self, ctx: &Ctx<'_>, state: QpState) {
         self.state = state;
         ctx.qp.set_state(state);
-    }
-
-    /// The oldest send fails with `status`; the queue pair goes to SQE, and the sends behind it are flushed.
-    fn fail_head(&mut self, ctx: &mut Ctx<'_>, status: WcStatus) {
-        self.sender.fail(ctx, status);
-        // In this order: what is posted before the state has changed is flushed here, what is posted later by its doorbell.
-        self.set_state(ctx, QpState::Sqe);
-        self.sender.flush(ctx);
     }
 
     /// Takes the queue pair to ERR and flushes what is posted.

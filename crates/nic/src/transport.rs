@@ -107,13 +107,15 @@ impl Transport {
     pub(crate) fn awaits_sending(&self) -> bool {
         match self {
             Self::Rc(_) => false,
+            Self::Uc(uc) => uc.awaits_sending(),
         }
     }
 
     /// What was filled has left.
-    pub(crate) fn handle_sent(&mut self, _ctx: &mut Ctx<'_>) {
+    pub(crate) fn handle_sent(&mut self, ctx: &mut Ctx<'_>) {
         match self {
             Self::Rc(_) => {}
+            Self::Uc(uc) => uc.handle_sent(ctx),
         }
     }
 
@@ -122,6 +124,7 @@ impl Transport {
     pub(crate) fn is_paced(&self) -> bool {
         match self {
             Self::Rc(_) => false,
+            Self::Uc(uc) => uc.is_paced(),
         }
     }
 
@@ -139,7 +142,7 @@ impl Transport {
     pub(crate) fn deadline(&self) -> Option<Time> {
         match self {
             Self::Rc(rc) => rc.deadline(),
-            Self::Uc(_) => None,
+            Self::Uc(uc) => uc.deadline(),
         }
     }
 
@@ -147,7 +150,7 @@ impl Transport {
     pub(crate) fn handle_timeout(&mut self, ctx: &mut Ctx<'_>) {
         match self {
             Self::Rc(rc) => rc.handle_timeout(ctx),
-            Self::Uc(_) => {}
+            Self::Uc(uc) => uc.handle_timeout(ctx),
         }
     }
 }

@@ -15,7 +15,7 @@ use userdma_wire::{FlowIcrc, Packet, Pseudo};
 
 use super::Uc;
 use crate::rc::tests::{LOCAL, MTU, REMOTE, all_access, attributes, describe, drain, packet, route, write};
-use crate::{Ctx, Effects, Fill, Path, Stats, Window};
+use crate::{Ctx, Effects, Fill, Paces, Path, Stats, Window};
 
 /// A connected machine with 64 KiB of registered memory, which holds byte `i % 251` at `i`.
 struct Side {
@@ -25,8 +25,10 @@ struct Side {
     send_cq: Cq,
     recv_cq: Cq,
     window: Window,
+    paces: Paces,
     effects: Effects,
     stats: Stats,
+    now: Time,
     memory: Region,
     key: LKey,
 }
@@ -65,8 +67,10 @@ impl Side {
             send_cq: Cq::new(1, 64, None),
             recv_cq: Cq::new(2, 64, None),
             window: Window::new(Window::MAX),
+            paces: Paces::default(),
             effects: Effects::default(),
             stats: Stats::default(),
+            now: Time::ZERO,
             memory,
             key: keys.lkey,
         }
@@ -80,12 +84,13 @@ impl Side {
 
     fn run<R>(&mut self, f: impl FnOnce(&mut Uc, &mut Ctx<'_>) -> R) -> R {
         let mut ctx = Ctx {
-            now: Time::ZERO,
+            now: self.now,
             mrs: &mut self.mrs,
             qp: &self.qp,
             send_cq: &self.send_cq,
             recv_cq: &self.recv_cq,
             window: &mut self.window,
+            paces: &mut self.paces,
             effects: &mut self.effects,
             stats: &mut self.stats,
         };
@@ -122,8 +127,15 @@ impl Side {
         self.qp.post_recv(&RecvWr { wr_id, sgl: &sgl }).unwrap();
     }
 
-    /// Everything that it wants to send now, one line a packet.
+    /// Everything that it wants to send now, one line a packet. It leaves.
     fn sends(&mut self) -> Vec<String> {
+        let lines = self.fills();
+        self.run(Uc::handle_sent);
+        lines
+    }
+
+    /// Everything that it wants to send now; it is not with the link yet.
+    fn fills(&mut self) -> Vec<String> {
         let mut batch = TxBatch::new(&CAPS);
         let mut lines = Vec::new();
         loop {

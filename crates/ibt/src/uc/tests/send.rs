@@ -4,14 +4,17 @@ use userdma_verbs::{AccessFlags, AtomicOp, BindMw, PostError, RKey};
 use userdma_wire::Opcode;
 
 use super::*;
+use crate::Room;
 
 #[test]
 fn a_message_is_cut_into_packets_that_ask_for_nothing_and_completes_with_the_last() {
     let mut a = Side::new();
     a.post_signaled(1, SendOp::Send, 2 * MTU + 3);
-    assert!(a.sent_wcs().is_empty());
-    assert_eq!(a.sends(), ["SEND First +0 256", "SEND Middle +1 256", "SEND Last +2 3"]);
+    assert_eq!(a.fills(), ["SEND First +0 256", "SEND Middle +1 256", "SEND Last +2 3"]);
+    assert!(a.sent_wcs().is_empty() && a.uc.awaits_sending(), "not with the link yet");
+    a.run(Uc::handle_sent);
     assert_eq!(a.sent_wcs(), [(1, WcStatus::Success)]);
+    assert!(!a.uc.awaits_sending());
     let to = a.remote(0);
     a.post_signaled(2, SendOp::Write(to), MTU + 1);
     a.post_signaled(3, SendOp::WriteWithImm(to, 7), 0);
@@ -53,11 +56,31 @@ fn the_last_packet_of_a_solicited_message_says_so() {
 }
 
 #[test]
+fn it_keeps_to_the_pace_and_goes_on_when_there_is_room_or_its_time_has_come() {
+    let mut a = Side::new();
+    a.post_signaled(1, SendOp::Send, 200 * MTU);
+    let cost = MTU + 768;
+    assert_eq!(u32::try_from(a.sends().len()).unwrap(), (128 << 10) / cost, "a burst");
+    assert!(a.uc.is_paced() && !a.uc.has_work() && a.sent_wcs().is_empty());
+    let ask = a.paces.next_ask().expect("a look at the receiver's buffer");
+    let room = Room { used: 0, limit: 20 * cost };
+    let _ = a.paces.answer(a.now, &ask, Some(room));
+    assert_eq!(a.sends().len(), 10, "half of what is free");
+    assert!(a.paces.next_ask().is_some());
+    let at = a.uc.deadline().expect("a time to try again");
+    a.now = at;
+    a.run(|uc, ctx| uc.handle_timeout(ctx));
+    assert!(a.uc.has_work() && a.uc.deadline().is_none());
+    assert!(a.sends().is_empty(), "nobody has answered");
+    assert!(a.uc.deadline().is_some_and(|next| next > at));
+}
+
+#[test]
 fn a_message_longer_than_a_batch_goes_on_in_the_next() {
     let mut a = Side::new();
-    a.post_signaled(1, SendOp::Send, 150 * MTU);
-    assert_eq!(a.sends().len(), 150);
-    assert_eq!(a.uc.attr().sq_psn, attributes().sq_psn.add(150));
+    a.post_signaled(1, SendOp::Send, 100 * MTU);
+    assert_eq!(a.sends().len(), 100);
+    assert_eq!(a.uc.attr().sq_psn, attributes().sq_psn.add(100));
     assert_eq!(a.sent_wcs(), [(1, WcStatus::Success)]);
 }
 
@@ -97,7 +120,9 @@ fn a_send_that_fails_leads_to_sqe_where_receiving_goes_on_and_back_to_rts() {
     let half = [a.sge(0, MTU), wrong];
     a.post(2, SendOp::Send, SendFlags::empty(), &half);
     a.post_signaled(3, SendOp::Send, 8);
-    assert_eq!(a.sends(), ["SEND Only +0 8", "SEND First +1 256"], "as far as it is right");
+    assert_eq!(a.fills(), ["SEND Only +0 8", "SEND First +1 256"], "as far as it is right");
+    assert_eq!((a.uc.state(), a.sent_wcs().len()), (QpState::Rts, 0), "the first has to leave");
+    a.run(Uc::handle_sent);
     assert_eq!(
         a.sent_wcs(),
         [(1, WcStatus::Success), (2, WcStatus::LocProtErr), (3, WcStatus::WrFlushErr)],
