@@ -125,6 +125,6 @@ pub use userdma_objects::Arm;
 pub use userdma_verbs::{
     AccessFlags, AckTimeout, AhAttr, AsyncEvent, BindMwError, CreateCqError, CreateQpError, DeviceAttr,
     Errno, Gid, GlobalRoute, LKey, ModifyQpError, Mtu, ObjectError, PKey, PortAttr, PortState, PostError,
-    Psn, QpAttr, QpAttrMask, QpCap, QpState, Qpn, RKey, RegMrError, RnrTimer, SendFlags, Wc, WcError,
+    Psn, QpAttr, QpAttrMask, QpCap, QpState, QpType, Qpn, RKey, RegMrError, RnrTimer, SendFlags, Wc, WcError,
     WcFlags, WcOpcode, WcStatus,
 };

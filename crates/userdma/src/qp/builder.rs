@@ -9,13 +9,14 @@ use super::{Init, Inner, Qp, Unchecked};
 use crate::ledger::Ledger;
 use crate::{Cq, Error, Pd};
 
-/// A queue pair to be made. Defaults: 128 sends and receives, 16 elements a list, 512 bytes inline, all remote
+/// A queue pair to be made. Defaults: a reliable connection, 128 sends and receives, 16 elements a list, 512 bytes inline, all remote
 /// rights, GID 0, a random first PSN.
 #[derive(Clone, Debug)]
 pub struct QpBuilder {
     pd: Pd,
     send_cq: Cq,
     recv_cq: Cq,
+    service: QpType,
     cap: QpCap,
     sq_sig_all: bool,
     access: AccessFlags,
@@ -29,6 +30,7 @@ impl QpBuilder {
             pd: pd.clone(),
             send_cq: send_cq.clone(),
             recv_cq: recv_cq.clone(),
+            service: QpType::Rc,
             cap: QpCap {
                 max_send_wr: 128,
                 max_recv_wr: 128,
@@ -41,6 +43,16 @@ impl QpBuilder {
             sgid_index: 0,
             psn: None,
         }
+    }
+
+    /// The transport service, of both sides. An unreliable connection ([`QpType::Uc`]) has SEND, WRITE, both with immediate
+    /// data, windows, and nobody who answers: a send completes when it has left, and what is lost on the way, or finds no
+    /// receive, is lost. What arrives is whole, in order, and comes once. A send that fails locally takes it to SQE, from where
+    /// [`Qp::modify`] leads back to RTS.
+    #[must_use]
+    pub fn service(mut self, service: QpType) -> Self {
+        self.service = service;
+        self
     }
 
     /// Sends that may be outstanding, from post until their completion (or a later one) is polled.
@@ -109,7 +121,7 @@ impl QpBuilder {
     /// Makes it, in state INIT.
     ///
     /// # Errors
-    /// [`Error::CreateQp`] says which size is too large; [`Error::OtherDevice`] if a completion queue is of another
+    /// [`Error::CreateQp`] says which size is too large, or that there is no such service; [`Error::OtherDevice`] if a completion queue is of another
     /// device.
     pub fn build(self) -> Result<Qp<Init>, Error> {
         let access = self.access;
@@ -130,7 +142,7 @@ impl QpBuilder {
     }
 
     fn make(self) -> Result<Box<Inner>, Error> {
-        let Self { pd, send_cq, recv_cq, cap, sq_sig_all, sgid_index, psn, .. } = self;
+        let Self { pd, send_cq, recv_cq, service, cap, sq_sig_all, sgid_index, psn, .. } = self;
         let host = pd.host().clone();
         if ![&send_cq, &recv_cq].iter().all(|cq| cq.host().is_same(&host)) {
             return Err(Error::OtherDevice("completion queue"));
@@ -140,7 +152,7 @@ impl QpBuilder {
             .get(usize::from(sgid_index))
             .map(|entry| entry.gid)
             .ok_or(Error::NoGid { index: sgid_index, len: gids.len() })?;
-        let init = QpInitAttr { qp_type: QpType::Rc, cap, sq_sig_all };
+        let init = QpInitAttr { qp_type: service, cap, sq_sig_all };
         let qp = host.create_qp(pd.id(), init, send_cq.number(), recv_cq.number())??;
         let cap = qp.cap();
         let sends = send_cq.add_ledger(|tag| Ledger::new(cap.max_send_wr, cap.max_send_sge, tag));
