@@ -1,9 +1,9 @@
 //! What a machine may touch while it handles one input.
 
 use userdma_objects::{Cq, MrTable, Pushed, QpShared};
-use userdma_verbs::{AsyncEvent, Time, Wc, WcOpcode, WcStatus};
+use userdma_verbs::{AsyncEvent, BindMw, RKey, Time, Wc, WcOpcode, WcStatus};
 
-use crate::{Stats, Window};
+use crate::{Paces, Stats, Window};
 
 /// Everything that a queue pair's machine reads and changes besides itself.
 #[derive(Debug)]
@@ -20,6 +20,8 @@ pub struct Ctx<'a> {
     pub recv_cq: &'a Cq,
     /// The window towards the destination, shared by the queue pairs that go there.
     pub window: &'a mut Window,
+    /// How fast those may send that nobody answers, by destination.
+    pub paces: &'a mut Paces,
     /// What must be told outside.
     pub effects: &'a mut Effects,
     /// The device's counters.
@@ -30,6 +32,16 @@ impl Ctx<'_> {
     /// The completion of a request that was flushed.
     pub(crate) fn flushed(&self, wr_id: u64, opcode: WcOpcode) -> Wc {
         Wc::new(wr_id, WcStatus::WrFlushErr, opcode, self.qp.qpn())
+    }
+
+    /// Invalidates a key, as a local work request asks; the status of its completion if that fails.
+    pub(crate) fn invalidate(&mut self, rkey: RKey) -> Result<(), WcStatus> {
+        self.mrs.invalidate(self.qp.pd(), self.qp.qpn(), rkey).map_err(|_| WcStatus::LocQpOpErr)
+    }
+
+    /// Binds a window, as a work request asks; the status of its completion if that fails.
+    pub(crate) fn bind_window(&mut self, bind: &BindMw) -> Result<(), WcStatus> {
+        self.mrs.bind_mw(self.qp.pd(), self.qp.qpn(), bind).map_err(|_| WcStatus::MwBindErr)
     }
 }
 

@@ -8,15 +8,21 @@
 mod attr;
 mod congestion;
 mod ctx;
+mod data;
+mod landing;
 mod out;
+mod pace;
 mod rc;
 mod receives;
 mod segment;
 mod stats;
+mod uc;
 
 pub use congestion::Window;
 pub use ctx::{Ctx, Effects};
 pub(crate) use out::Out;
 pub use out::{Fill, Path};
+pub use pace::{Ask, Destination, Paces, Room};
 pub use rc::Rc;
 pub use stats::Stats;
+pub use uc::Uc;

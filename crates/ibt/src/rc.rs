@@ -13,7 +13,6 @@ mod answers;
 mod burst;
 mod completer;
 mod credits;
-mod data;
 mod probe;
 mod requester;
 mod responder;
@@ -21,7 +20,7 @@ mod retry;
 mod round_trip;
 mod send;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::time::Duration;
 

@@ -72,6 +72,10 @@ stats! {
     drop_opcode,
     /// Packets dropped: the responder's queue of duplicates is full.
     drop_duplicate,
+    /// Messages of an unreliable service dropped: no receive is posted for them.
+    drop_no_receive,
+    /// Messages of an unreliable service dropped: too long, wrong, or not granted.
+    drop_refused,
     /// IPv4 packets accepted though their identification was not known in advance.
     icrc_unknown_id,
     /// Packets marked congestion experienced.

@@ -6,7 +6,7 @@
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
 
-use userdma_verbs::{AtomicOp, QpCap, RKey, RemoteAddr, SendFlags, SendOp, SendWr, Sge};
+use userdma_verbs::{AtomicOp, QpCap, QpType, RKey, RemoteAddr, SendFlags, SendOp, SendWr, Sge};
 
 use crate::abi::{self, BindMwInfo, DataBuf, QpEx};
 use crate::answer::{INVALID, Refused, status};
@@ -295,8 +295,18 @@ impl Builder {
     }
 }
 
-/// `enum ibv_qp_create_send_ops_flags`: what can be posted in this way, `RDMA_WRITE` to `SEND_WITH_INV`.
-pub(crate) const SEND_OPS: u64 = 0x3ff;
+/// `enum ibv_qp_create_send_ops_flags`: what a queue pair of this service can post in this way.
+pub(crate) const fn send_ops(qp_type: QpType) -> u64 {
+    const WRITE_AND_SEND: u64 = 0b1111;
+    const READ_AND_ATOMICS: u64 = 0b111 << 4;
+    const LOCAL_INV_AND_BIND_MW: u64 = 0b11 << 7;
+    const SEND_WITH_INV: u64 = 1 << 9;
+    match qp_type {
+        QpType::Rc => WRITE_AND_SEND | READ_AND_ATOMICS | LOCAL_INV_AND_BIND_MW | SEND_WITH_INV,
+        QpType::Uc => WRITE_AND_SEND | LOCAL_INV_AND_BIND_MW,
+        QpType::Ud | QpType::XrcSend | QpType::XrcRecv => 0,
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,6 @@
 //! The machine of a queue pair, whatever its service is.
 
-use userdma_ibt::{Ctx, Fill, Path, Rc};
+use userdma_ibt::{Ctx, Fill, Path, Rc, Uc};
 use userdma_mem::TxBatch;
 use userdma_verbs::dice::Dice;
 use userdma_verbs::{QpAttr, QpAttrMask, QpInitAttr, QpState, QpType, Time};
@@ -11,6 +11,8 @@ use userdma_wire::{Packet, Service};
 pub(crate) enum Transport {
     /// A reliable connection.
     Rc(Rc),
+    /// An unreliable connection.
+    Uc(Uc),
 }
 
 /// One call of the machine, whichever it is.
@@ -18,6 +20,7 @@ macro_rules! each {
     ($transport:expr, $machine:ident => $call:expr) => {
         match $transport {
             Transport::Rc($machine) => $call,
+            Transport::Uc($machine) => $call,
         }
     };
 }
@@ -27,7 +30,8 @@ impl Transport {
     pub(crate) fn new(init: &QpInitAttr) -> Option<Self> {
         match init.qp_type {
             QpType::Rc => Some(Self::Rc(Rc::new(&init.cap))),
-            QpType::Uc | QpType::Ud | QpType::XrcSend | QpType::XrcRecv => None,
+            QpType::Uc => Some(Self::Uc(Uc::new(&init.cap))),
+            QpType::Ud | QpType::XrcSend | QpType::XrcRecv => None,
         }
     }
 
@@ -35,6 +39,7 @@ impl Transport {
     pub(crate) fn set_recv_fault(&mut self, dice: Dice) {
         match self {
             Self::Rc(machine) => machine.set_recv_fault(dice),
+            Self::Uc(_) => {}
         }
     }
 
@@ -42,6 +47,7 @@ impl Transport {
     pub(crate) fn service(&self) -> Service {
         match self {
             Self::Rc(_) => Service::Rc,
+            Self::Uc(_) => Service::Uc,
         }
     }
 
@@ -81,35 +87,79 @@ impl Transport {
     /// As [`Rc::fill`].
     #[inline]
     pub(crate) fn fill(&mut self, ctx: &mut Ctx<'_>, batch: &mut TxBatch, acks: bool) -> Fill {
-        each!(self, machine => machine.fill(ctx, batch, acks))
+        match self {
+            Self::Rc(rc) => rc.fill(ctx, batch, acks),
+            Self::Uc(uc) => uc.fill(ctx, batch),
+        }
     }
 
     /// As [`Rc::has_work`].
     #[inline]
     pub(crate) fn has_work(&self, ctx: &Ctx<'_>) -> bool {
-        each!(self, machine => machine.has_work(ctx))
+        match self {
+            Self::Rc(rc) => rc.has_work(ctx),
+            Self::Uc(uc) => uc.has_work(),
+        }
     }
 
     /// As [`Rc::is_window_blocked`].
     #[inline]
     pub(crate) fn is_window_blocked(&self) -> bool {
-        each!(self, machine => machine.is_window_blocked())
+        match self {
+            Self::Rc(rc) => rc.is_window_blocked(),
+            Self::Uc(_) => false,
+        }
+    }
+
+    /// Whether packets were filled whose requests complete once they have left ([`Transport::handle_sent`]).
+    #[inline]
+    pub(crate) fn awaits_sending(&self) -> bool {
+        match self {
+            Self::Rc(_) => false,
+            Self::Uc(uc) => uc.awaits_sending(),
+        }
+    }
+
+    /// What was filled has left.
+    pub(crate) fn handle_sent(&mut self, ctx: &mut Ctx<'_>) {
+        match self {
+            Self::Rc(_) => {}
+            Self::Uc(uc) => uc.handle_sent(ctx),
+        }
+    }
+
+    /// Whether the last fill stopped because it was too fast for the destination, and asked for more.
+    #[inline]
+    pub(crate) fn is_paced(&self) -> bool {
+        match self {
+            Self::Rc(_) => false,
+            Self::Uc(uc) => uc.is_paced(),
+        }
     }
 
     /// As [`Rc::ack_owed_since`].
     #[inline]
     pub(crate) fn ack_owed_since(&self) -> Option<Time> {
-        each!(self, machine => machine.ack_owed_since())
+        match self {
+            Self::Rc(rc) => rc.ack_owed_since(),
+            Self::Uc(_) => None,
+        }
     }
 
     /// As [`Rc::deadline`].
     #[inline]
     pub(crate) fn deadline(&self) -> Option<Time> {
-        each!(self, machine => machine.deadline())
+        match self {
+            Self::Rc(rc) => rc.deadline(),
+            Self::Uc(uc) => uc.deadline(),
+        }
     }
 
     /// As [`Rc::handle_timeout`].
     pub(crate) fn handle_timeout(&mut self, ctx: &mut Ctx<'_>) {
-        each!(self, machine => machine.handle_timeout(ctx));
+        match self {
+            Self::Rc(rc) => rc.handle_timeout(ctx),
+            Self::Uc(uc) => uc.handle_timeout(ctx),
+        }
     }
 }

@@ -1,11 +1,15 @@
 //! What is checked when work is posted, before it takes a place in a queue.
 
-use userdma_verbs::{DeviceAttr, PostError, QpCap, QpState, RecvWr, SendFlags, SendOp, SendWr};
+use userdma_verbs::{DeviceAttr, PostError, QpCap, QpState, QpType, RecvWr, SendFlags, SendOp, SendWr};
 
 use crate::sgl_len;
 
-/// Checks a send against the queue's sizes; the message's length. As the kernel's `rxe_verbs.c validate_send_wr()`.
-pub(crate) fn check_send(wr: &SendWr<'_>, cap: &QpCap) -> Result<u32, PostError> {
+/// Checks a send against the service and the queue's sizes; the message's length. As the kernel's `rxe_verbs.c
+/// validate_send_wr()`.
+pub(crate) fn check_send(wr: &SendWr<'_>, qp_type: QpType, cap: &QpCap) -> Result<u32, PostError> {
+    if qp_type == QpType::Uc {
+        check_uc(&wr.op)?;
+    }
     let is_inline = wr.flags.contains(SendFlags::INLINE);
     if is_inline {
         check_inline(wr, cap)?;
@@ -60,6 +64,18 @@ fn check_inline(wr: &SendWr<'_>, cap: &QpCap) -> Result<(), PostError> {
         return Err(PostError::InlineTooLong { len: wr.inline.len(), max: cap.max_inline_data });
     }
     Ok(())
+}
+
+/// Whether an unreliable connection has the operation. The table of `ibv_post_send(3)`, without SEND with invalidate: it has no
+/// opcode on the wire.
+fn check_uc(op: &SendOp) -> Result<(), PostError> {
+    match op {
+        SendOp::Send | SendOp::SendWithImm(_) | SendOp::Write(_) | SendOp::WriteWithImm(..) => Ok(()),
+        SendOp::LocalInv(_) | SendOp::BindMw(_) => Ok(()),
+        SendOp::Read(_) | SendOp::Atomic(..) | SendOp::SendWithInv(_) => {
+            Err(PostError::Operation("an unreliable connection has no READ, atomic or SEND with invalidate"))
+        }
+    }
 }
 
 fn check_operation(wr: &SendWr<'_>, message: u32) -> Result<(), PostError> {

@@ -130,7 +130,7 @@ impl QpShared {
     /// What is wrong with the request, `State`, or `QueueFull` while `max_send_wr` sends are posted and not retired.
     /// Nothing was posted.
     pub fn post_send(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
-        let len = check_send(wr, &self.cap)?;
+        let len = check_send(wr, self.qp_type, &self.cap)?;
         let full = PostError::QueueFull { max: self.cap.max_send_wr };
 
         let mut sends = lock(&self.sends);

@@ -127,6 +127,6 @@ pub use userdma_objects::Arm;
 pub use userdma_verbs::{
     AccessFlags, AckTimeout, AhAttr, AsyncEvent, BindMwError, CreateCqError, CreateQpError, CreateSrqError,
     DeviceAttr, Errno, Gid, GlobalRoute, LKey, ModifyQpError, ModifySrqError, Mtu, ObjectError, PKey,
-    PortAttr, PortState, PostError, Psn, QpAttr, QpAttrMask, QpCap, QpState, Qpn, RKey, RegMrError, RnrTimer,
-    SendFlags, SrqAttr, Srqn, Wc, WcError, WcFlags, WcOpcode, WcStatus,
+    PortAttr, PortState, PostError, Psn, QpAttr, QpAttrMask, QpCap, QpState, QpType, Qpn, RKey, RegMrError,
+    RnrTimer, SendFlags, SrqAttr, Srqn, Wc, WcError, WcFlags, WcOpcode, WcStatus,
 };

@@ -1,4 +1,4 @@
-//! Queue pairs: reliable connections.
+//! Queue pairs: connections, reliable and unreliable.
 
 mod batch;
 mod builder;

@@ -4,6 +4,7 @@ use QpAttrMask as M;
 use QpState::{Err, Init, Reset, Rtr, Rts, Sqd, Sqe};
 
 use crate::{QpAttrMask, QpState, QpType};
+
 /// A legal transition: what must and what may be set with it, besides `STATE`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Transition {
@@ -18,7 +19,8 @@ impl Transition {
     pub const fn of(qp_type: QpType, from: QpState, to: QpState) -> Option<Self> {
         match qp_type {
             QpType::Rc => Self::rc(from, to),
-            QpType::Uc | QpType::Ud | QpType::XrcSend | QpType::XrcRecv => None,
+            QpType::Uc => Self::uc(from, to),
+            QpType::Ud | QpType::XrcSend | QpType::XrcRecv => None,
         }
     }
 
@@ -37,6 +39,24 @@ impl Transition {
             (Rts, Sqd) => (M::empty(), M::EN_SQD_ASYNC_NOTIFY),
             (Sqd, Rts) => (M::empty(), RC_RTS_OPTIONAL),
             (Sqd, Sqd) => (M::empty(), RC_SQD_OPTIONAL),
+            (Reset | Init | Rtr | Rts | Sqd | Sqe | Err, _) => return None,
+        };
+        Some(Self { required, optional })
+    }
+
+    /// The transition of an unreliable connection from `from` to `to`, or `None` if there is none. As the kernel's
+    /// `core/verbs.c qp_state_table`, `IB_QPT_UC` columns.
+    pub const fn uc(from: QpState, to: QpState) -> Option<Self> {
+        let (required, optional) = match (from, to) {
+            (_, Reset) | (Init | Rtr | Rts | Sqd | Sqe | Err, Err) => (M::empty(), M::empty()),
+            (Reset, Init) => (RC_INIT, M::empty()),
+            (Init, Init) => (M::empty(), RC_INIT),
+            (Init, Rtr) => (UC_RTR, M::ALT_PATH.union(M::ACCESS_FLAGS).union(M::PKEY_INDEX)),
+            (Rtr, Rts) => (M::SQ_PSN, UC_RTS_OPTIONAL),
+            (Rts | Sqd, Rts) => (M::empty(), UC_RTS_OPTIONAL),
+            (Rts, Sqd) => (M::empty(), M::EN_SQD_ASYNC_NOTIFY),
+            (Sqd, Sqd) => (M::empty(), UC_SQD_OPTIONAL),
+            (Sqe, Rts) => (M::empty(), M::CUR_STATE.union(M::ACCESS_FLAGS)),
             (Reset | Init | Rtr | Rts | Sqd | Sqe | Err, _) => return None,
         };
         Some(Self { required, optional })
@@ -64,6 +84,10 @@ const RC_SQD_OPTIONAL: M = RC_RTS_OPTIONAL
     .union(M::MAX_QP_RD_ATOMIC)
     .union(M::PKEY_INDEX)
     .union(M::MAX_DEST_RD_ATOMIC);
+const UC_RTR: M = M::AV.union(M::PATH_MTU).union(M::DEST_QPN).union(M::RQ_PSN);
+const UC_RTS_OPTIONAL: M = M::CUR_STATE.union(M::ALT_PATH).union(M::ACCESS_FLAGS).union(M::PATH_MIG_STATE);
+const UC_SQD_OPTIONAL: M =
+    M::AV.union(M::ALT_PATH).union(M::ACCESS_FLAGS).union(M::PKEY_INDEX).union(M::PATH_MIG_STATE);
 
 #[cfg(test)]
 mod tests {
@@ -82,8 +106,32 @@ mod tests {
     fn every_state_may_go_to_reset_and_every_one_but_reset_to_err() {
         for from in [Reset, Init, Rtr, Rts, Sqd, Sqe, Err] {
             let nothing = Transition { required: M::empty(), optional: M::empty() };
-            assert_eq!(Transition::rc(from, Reset), Some(nothing));
-            assert_eq!(Transition::rc(from, Err), (from != Reset).then_some(nothing));
+            for qp_type in [QpType::Rc, QpType::Uc] {
+                assert_eq!(Transition::of(qp_type, from, Reset), Some(nothing));
+                assert_eq!(Transition::of(qp_type, from, Err), (from != Reset).then_some(nothing));
+            }
         }
+    }
+
+    #[test]
+    fn a_uc_qp_needs_nothing_that_acknowledgements_would() {
+        let (rtr, rts) = (Transition::uc(Init, Rtr).unwrap(), Transition::uc(Rtr, Rts).unwrap());
+        assert_eq!(rtr.required, M::AV | M::PATH_MTU | M::DEST_QPN | M::RQ_PSN);
+        assert_eq!(rts.required, M::SQ_PSN);
+        let of_rc = M::TIMEOUT | M::RETRY_CNT | M::RNR_RETRY | M::MIN_RNR_TIMER | M::MAX_QP_RD_ATOMIC;
+        for (from, to) in [(Init, Rtr), (Rtr, Rts), (Rts, Rts), (Sqd, Rts), (Sqd, Sqd), (Sqe, Rts)] {
+            let all = Transition::uc(from, to).unwrap();
+            assert!(
+                !(all.required | all.optional).intersects(of_rc | M::MAX_DEST_RD_ATOMIC),
+                "{from:?} {to:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_send_error_can_be_left_for_rts_by_a_uc_qp_alone() {
+        assert!(Transition::rc(Sqe, Rts).is_none());
+        assert_eq!(Transition::uc(Sqe, Rts).unwrap().optional, M::CUR_STATE | M::ACCESS_FLAGS);
+        assert!(Transition::uc(Rts, Sqe).is_none(), "only the device goes there");
     }
 }

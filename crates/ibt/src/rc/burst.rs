@@ -4,8 +4,8 @@
 use userdma_verbs::Sge;
 use userdma_wire::{Position, packet_len};
 
-use super::data::Data;
 use super::requester::Requester;
+use crate::data::Data;
 use crate::segment::packet_cost;
 use crate::{Ctx, Out};
 
@@ -16,7 +16,7 @@ impl Requester {
         let mtu = out.mtu();
         let Some(run) = self.run_of_middles(mtu, packets) else { return };
         let Ok(memory) = ctx.mrs.open_local(ctx.qp.pd(), &run, false) else { return };
-        let opcode = data.opcode(Position::Middle);
+        let opcode = data.rc_opcode(Position::Middle);
         let (size, cost) = (packet_len(opcode, mtu as usize), packet_cost(mtu));
         for at in (0..run.length).step_by(mtu as usize) {
             if !self.fits(ctx.window, cost) {

@@ -12,7 +12,7 @@ use userdma_objects::Wqe;
 use userdma_verbs::{AckTimeout, Psn, QpAttr, SendOp, Time};
 
 use super::requester::Requester;
-use super::send::Step;
+use crate::data::Step;
 use crate::{Ctx, Fill, Out};
 
 /// What of a probe is still to be sent.

@@ -6,17 +6,15 @@
 
 use std::collections::VecDeque;
 
-use userdma_objects::{AccessFault, SgCursor, SglError, scatter, sgl_len};
+use userdma_objects::AccessFault;
 use userdma_verbs::dice::Dice;
-use userdma_verbs::{
-    AccessFlags, AsyncEvent, DeviceAttr, Msn, Psn, QpCap, QpState, RKey, Sge, Time, Wc, WcFlags, WcOpcode,
-    WcStatus,
-};
-use userdma_wire::{NakCode, Operation, Packet, Position};
+use userdma_verbs::{AccessFlags, AsyncEvent, Msn, Psn, QpCap, QpState, Time, WcOpcode, WcStatus};
+use userdma_wire::{NakCode, Operation, Packet};
 
 use super::Rc;
 use super::answers::{Answer, ReadAnswer};
 use crate::Ctx;
+use crate::landing::{Landing, LandingError, has_right_length};
 use crate::segment::packets_of;
 
 /// What the responder does with a request, judged by its PSN alone.
@@ -44,18 +42,6 @@ enum Refusal {
 const INVALID: Refusal = Refusal::Nak(NakCode::InvalidRequest, WcStatus::WrFlushErr);
 const NO_ACCESS: Refusal = Refusal::Nak(NakCode::RemoteAccess, WcStatus::WrFlushErr);
 
-/// What a message that is under way does with its packets.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(super) enum Message {
-    /// No message is under way.
-    #[default]
-    None,
-    /// A SEND into the receive that was taken.
-    Send,
-    /// A WRITE: the bytes that are still to come go to `va`.
-    Write { va: u64, rkey: RKey, left: u32, len: u32 },
-}
-
 /// A request whose answer can be given again.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Resource {
@@ -74,12 +60,7 @@ pub(super) struct Responder {
     pub(super) msn: Msn,
     /// A gap or an RNR condition was reported and not yet filled: later packets are dropped.
     pub(super) nak_sent: bool,
-    message: Message,
-    /// The receive that a SEND lands in: its identifier, list, place and bytes so far.
-    recv: Option<u64>,
-    recv_sgl: Vec<Sge>,
-    recv_at: SgCursor,
-    recv_len: u32,
+    landing: Landing,
     pub(super) resources: VecDeque<Resource>,
     pub(super) answers: VecDeque<Answer>,
     /// An acknowledgement is owed for everything before `epsn`, since this time.
@@ -99,11 +80,7 @@ impl Responder {
             epsn: Psn::default(),
             msn: Msn::default(),
             nak_sent: false,
-            message: Message::None,
-            recv: None,
-            recv_sgl: Vec::with_capacity(cap.max_recv_sge as usize),
-            recv_at: SgCursor::default(),
-            recv_len: 0,
+            landing: Landing::new(cap),
             resources: VecDeque::new(),
             answers: VecDeque::new(),
             owed: None,
@@ -128,8 +105,7 @@ impl Responder {
     pub(super) fn clear(&mut self) {
         self.forget_responses();
         self.resources.clear();
-        self.message = Message::None;
-        self.recv = None;
+        self.landing.clear();
         self.nak_sent = false;
         self.established = false;
         self.heard_at = None;
@@ -139,20 +115,7 @@ impl Responder {
     /// Completes the receive that is taken and those that are posted to the queue pair itself as flushed.
     pub(super) fn flush(&mut self, ctx: &mut Ctx<'_>) {
         self.owed = None;
-        self.message = Message::None;
-        self.complete_taken(ctx, WcStatus::WrFlushErr);
-        while let Some(wr_id) = ctx.qp.take_recv(&mut self.recv_sgl) {
-            let wc = ctx.flushed(wr_id, WcOpcode::Recv);
-            ctx.effects.complete(ctx.recv_cq, wc, false);
-        }
-    }
-
-    /// Completes the receive that a message had taken in error; whether there was one.
-    fn complete_taken(&mut self, ctx: &mut Ctx<'_>, status: WcStatus) -> bool {
-        let Some(wr_id) = self.recv.take() else { return false };
-        let wc = Wc::new(wr_id, status, WcOpcode::Recv, ctx.qp.qpn());
-        ctx.effects.complete(ctx.recv_cq, wc, false);
-        true
+        self.landing.flush(ctx);
     }
 
     /// Judges a request's PSN against the expected one. As `rxe_resp.c check_psn()`, RC branch.
@@ -216,7 +179,7 @@ impl Rc {
     fn refuse(&mut self, ctx: &mut Ctx<'_>, code: NakCode, status: WcStatus) {
         let event = count_refusal(ctx, code);
         self.resp.nak(code);
-        if !self.resp.complete_taken(ctx, status) || status == WcStatus::WrFlushErr {
+        if !self.resp.landing.complete_taken(ctx, status) || status == WcStatus::WrFlushErr {
             ctx.effects.events.push(event);
         }
         self.enter_error(ctx);
@@ -230,11 +193,15 @@ impl Rc {
     }
 
     fn check_and_execute(&mut self, ctx: &mut Ctx<'_>, packet: &Packet<'_>) -> Result<(), Refusal> {
-        self.resp.check_sequence(packet)?;
+        if !self.resp.landing.may_follow(packet) {
+            return Err(INVALID);
+        }
         self.check_allowed(packet)?;
         let mtu = self.attr.path_mtu.bytes();
         self.check_resource(ctx, packet)?;
-        check_length(packet, mtu)?;
+        if !has_right_length(packet, mtu) {
+            return Err(INVALID);
+        }
         match packet.info().op {
             Operation::Send => self.resp.execute_send(ctx, packet),
             Operation::Write => self.resp.execute_write(ctx, packet, mtu),
@@ -304,36 +271,13 @@ impl Rc {
 }
 
 impl Responder {
-    /// Whether the packet may follow the one before. As `rxe_resp.c check_op_seq()`.
-    fn check_sequence(&self, packet: &Packet<'_>) -> Result<(), Refusal> {
-        let info = packet.info();
-        let fits = match (self.message, info.position) {
-            (Message::None, Position::First | Position::Only) => true,
-            (Message::Send, Position::Middle | Position::Last) => info.op == Operation::Send,
-            (Message::Write { .. }, Position::Middle | Position::Last) => info.op == Operation::Write,
-            (Message::None, Position::Middle | Position::Last)
-            | (Message::Send | Message::Write { .. }, Position::First | Position::Only) => false,
-        };
-        if fits { Ok(()) } else { Err(INVALID) }
-    }
-
     fn take_recv(&mut self, ctx: &mut Ctx<'_>) -> Result<(), Refusal> {
         let is_denied = self.deny_recv.as_mut().is_some_and(|dice| dice.cast());
-        self.recv = if is_denied { None } else { ctx.take_recv(&mut self.recv_sgl) };
-        (self.recv_at, self.recv_len) = (SgCursor::default(), 0);
-        if self.recv.is_some() { Ok(()) } else { Err(Refusal::Rnr) }
+        if !is_denied && self.landing.take_recv(ctx) { Ok(()) } else { Err(Refusal::Rnr) }
     }
 
     fn execute_send(&mut self, ctx: &mut Ctx<'_>, packet: &Packet<'_>) -> Result<(), Refusal> {
-        let payload = packet.payload();
-        // At most a path MTU a packet, on a sum that the list's length bounds.
-        let len = u64::from(self.recv_len) + payload.len() as u64;
-        if len > sgl_len(&self.recv_sgl) || len > MAX_MESSAGE {
-            return Err(Refusal::Nak(NakCode::InvalidRequest, WcStatus::LocLenErr));
-        }
-        scatter(ctx.mrs, ctx.qp.recv_pd(), &self.recv_sgl, &mut self.recv_at, payload)
-            .map_err(landing_refusal)?;
-        self.recv_len = u32::try_from(len).unwrap_or(u32::MAX);
+        self.landing.put_send(ctx, packet).map_err(landing_refusal)?;
         if let Some(ieth) = packet.ieth() {
             // As rxe, the receive reports an invalid request; unlike rxe, the peer is told that its key was wrong.
             ctx.mrs
@@ -342,39 +286,15 @@ impl Responder {
         }
         self.executed_packet();
         if packet.info().is_end() {
-            self.finish(ctx, packet, WcOpcode::Recv, self.recv_len);
-        } else {
-            self.message = Message::Send;
+            self.finish(ctx, packet, WcOpcode::Recv, self.landing.received());
         }
         Ok(())
     }
 
     fn execute_write(&mut self, ctx: &mut Ctx<'_>, packet: &Packet<'_>, mtu: u32) -> Result<(), Refusal> {
-        let payload = packet.payload();
-        let (va, rkey, left, len) = match (packet.reth(), self.message) {
-            (Some(reth), _) => (reth.va(), reth.rkey(), reth.dma_len(), reth.dma_len()),
-            (None, Message::Write { va, rkey, left, len }) => (va, rkey, left, len),
-            (None, Message::None | Message::Send) => return Err(INVALID),
-        };
-        // More to come than a packet holds, exactly if the message goes on after this one.
-        let goes_on = !packet.info().is_end();
-        let Ok(payload_len) = u32::try_from(payload.len()) else { return Err(INVALID) };
-        if goes_on != (left > mtu) || !goes_on && payload_len != left {
-            return Err(INVALID);
-        }
-        let (pd, qpn) = (ctx.qp.pd(), ctx.qp.qpn());
-        // The first packet opens the whole range, so that a message that would leave it writes nothing; each packet
-        // opens it again, since the key may go away in between.
-        ctx.mrs
-            .open_remote(pd, qpn, rkey, va, u64::from(left), AccessFlags::REMOTE_WRITE)
-            .map_err(access_refusal)?
-            .write(0, payload)
-            .map_err(|_| NO_MEMORY)?;
+        let len = self.landing.put_write(ctx, packet, mtu).map_err(landing_refusal)?;
         self.executed_packet();
-        if goes_on {
-            let va = va.wrapping_add(u64::from(payload_len));
-            self.message = Message::Write { va, rkey, left: left - payload_len, len };
-        } else {
+        if packet.info().is_end() {
             self.finish(ctx, packet, WcOpcode::RecvRdmaWithImm, len);
         }
         Ok(())
@@ -435,19 +355,7 @@ impl Responder {
     /// A message has come to its end: a receive that it took completes.
     fn finish(&mut self, ctx: &mut Ctx<'_>, packet: &Packet<'_>, opcode: WcOpcode, len: u32) {
         self.msn = self.msn.next();
-        self.message = Message::None;
-        let Some(wr_id) = self.recv.take() else { return };
-        let mut wc = Wc::new(wr_id, WcStatus::Success, opcode, ctx.qp.qpn());
-        wc.byte_len = len;
-        if let Some(imm) = packet.imm() {
-            wc.imm_data = imm;
-            wc.flags |= WcFlags::WITH_IMM;
-        }
-        if let Some(ieth) = packet.ieth() {
-            wc.invalidated_rkey = ieth.rkey();
-            wc.flags |= WcFlags::WITH_INV;
-        }
-        ctx.effects.complete(ctx.recv_cq, wc, packet.bth().solicited());
+        self.landing.complete(ctx, packet, opcode, len);
     }
 
     /// Keeps as many requests for repetition as the peer may have outstanding.
@@ -477,16 +385,6 @@ pub(super) fn count_refusal(ctx: &mut Ctx<'_>, code: NakCode) -> AsyncEvent {
     }
 }
 
-/// Whether the payload is as long as its place in the message asks. As `rxe_resp.c rxe_resp_check_length()`.
-fn check_length(packet: &Packet<'_>, mtu: u32) -> Result<(), Refusal> {
-    let fits = packet.info().payload.allows(packet.payload().len(), mtu as usize);
-    let asked = packet.reth().map_or(0, |reth| u64::from(reth.dma_len()));
-    if fits && asked <= MAX_MESSAGE { Ok(()) } else { Err(INVALID) }
-}
-
-/// The longest message, bytes.
-const MAX_MESSAGE: u64 = DeviceAttr::LIMITS.max_msg_sz as u64;
-
 /// Memory that was registered and is gone. A real adapter pins its pages and never sees this.
 const NO_MEMORY: Refusal = Refusal::Nak(NakCode::RemoteOperational, WcStatus::LocProtErr);
 
@@ -495,12 +393,13 @@ const fn access_refusal(_: AccessFault) -> Refusal {
     NO_ACCESS
 }
 
-/// The answer to a SEND whose receive cannot take the bytes: the fault is ours, not the peer's.
-const fn landing_refusal(error: SglError) -> Refusal {
+/// The answer to a packet that cannot be put where its message lands.
+const fn landing_refusal(error: LandingError) -> Refusal {
     match error {
-        SglError::Access { .. } | SglError::Mem(_) => {
-            Refusal::Nak(NakCode::RemoteOperational, WcStatus::LocProtErr)
-        }
-        SglError::TooShort => Refusal::Nak(NakCode::InvalidRequest, WcStatus::LocLenErr),
+        LandingError::Length => INVALID,
+        LandingError::TooLong => Refusal::Nak(NakCode::InvalidRequest, WcStatus::LocLenErr),
+        LandingError::Access => NO_ACCESS,
+        LandingError::Gone => NO_MEMORY,
+        LandingError::Receive => Refusal::Nak(NakCode::RemoteOperational, WcStatus::LocProtErr),
     }
 }

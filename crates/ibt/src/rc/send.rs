@@ -1,12 +1,12 @@
 //! The requester sends: elements become packets, as far as windows, fences and limits allow.
 
-use userdma_objects::{SgCursor, Wqe, gather};
-use userdma_verbs::{AtomicOp, BindMw, QpAttr, QpState, RKey, RemoteAddr, SendFlags, SendOp, Time, WcStatus};
-use userdma_wire::{AtomicEth, Opcode, Reth, extend_icrc, packet_len};
+use userdma_objects::{SgCursor, Wqe};
+use userdma_verbs::{AtomicOp, QpAttr, QpState, RemoteAddr, SendFlags, SendOp, Time, WcStatus};
+use userdma_wire::{AtomicEth, Opcode, Reth, packet_len};
 
-use super::data::Data;
 use super::may_send;
 use super::requester::{Asking, Mark, Requester};
+use crate::data::{Data, DataPacket, Step, put_data};
 use crate::segment::{packet_cost, packets_of, payload_of, position};
 use crate::{Ctx, Fill, Out, Window};
 
@@ -50,8 +50,8 @@ impl Requester {
                 continue;
             }
             let step = match wqe.op {
-                SendOp::LocalInv(rkey) => self.local(ctx, |ctx| invalidate(ctx, rkey)),
-                SendOp::BindMw(bind) => self.local(ctx, |ctx| bind_window(ctx, &bind)),
+                SendOp::LocalInv(rkey) => self.local(ctx, |ctx| ctx.invalidate(rkey)),
+                SendOp::BindMw(bind) => self.local(ctx, |ctx| ctx.bind_window(&bind)),
                 SendOp::Read(_) | SendOp::Atomic(..) if out.attr.max_rd_atomic == 0 => {
                     Step::Fault(WcStatus::LocQpOpErr)
                 }
@@ -213,34 +213,20 @@ impl Requester {
     #[inline(always)]
     fn put_data(&mut self, ctx: &mut Ctx<'_>, out: &mut Out<'_>, wqe: &Wqe, data: Data, asks: bool) -> Step {
         let packets = self.mark(self.next).packets;
-        let payload_len = payload_of(wqe.len, out.mtu(), self.next_packet);
         let position = position(self.next_packet, packets);
-        let opcode = data.opcode(position);
-        let size = packet_len(opcode, payload_len as usize);
+        let opcode = data.rc_opcode(position);
         let is_last = self.next_packet + 1 == packets;
         let mut bth = out.bth(opcode, self.next_psn);
         bth.set_ack_req(asks);
         bth.set_solicited(is_last && wqe.flags.contains(SendFlags::SOLICITED));
-        let offset = self.next_packet * out.mtu();
-        let Some(place) = out.push(size) else { return Step::Batch };
-        let (element, cursor) = (self.ring.get(self.next), &mut self.cursor);
-        let filled = place.fill(
-            &bth,
-            payload_len as usize,
-            |writer| data.headers(writer, wqe.len, position),
-            |payload, crc| match element {
-                Some(e) if wqe.flags.contains(SendFlags::INLINE) => {
-                    copy_inline(e.inline, offset, payload, crc)
-                }
-                Some(e) => gather(ctx.mrs, ctx.qp.pd(), e.sgl, cursor, payload, crc).map_err(|_| Missing),
-                None => Err(Missing),
-            },
-        );
-        if filled.is_err() {
-            out.batch.pop(size);
-            return Step::Fault(WcStatus::LocProtErr);
-        }
-        Step::Sent
+        let packet = DataPacket {
+            data,
+            len: wqe.len,
+            position,
+            offset: self.next_packet * out.mtu(),
+            payload_len: payload_of(wqe.len, out.mtu(), self.next_packet),
+        };
+        put_data(ctx, out, &bth, opcode, &packet, self.ring.get(self.next), &mut self.cursor)
     }
 
     /// Writes the packet at the sending position, asking for an answer, and counts nothing.
@@ -405,35 +391,4 @@ impl Requester {
 /// Whether an element is done without a packet.
 fn is_local(wqe: &Wqe) -> bool {
     matches!(wqe.op, SendOp::LocalInv(_) | SendOp::BindMw(_))
-}
-
-/// What became of one attempt to send.
-pub(super) enum Step {
-    /// It is on its way, or done.
-    Sent,
-    /// It needs a new batch.
-    Batch,
-    /// It cannot be sent.
-    Fault(WcStatus),
-}
-
-/// The payload is not where the element says.
-struct Missing;
-
-fn copy_inline(inline: &[u8], offset: u32, payload: &mut [u8], crc: Option<&mut u32>) -> Result<(), Missing> {
-    let start = offset as usize;
-    let bytes = inline.get(start..start + payload.len()).ok_or(Missing)?;
-    payload.copy_from_slice(bytes);
-    if let Some(crc) = crc {
-        *crc = extend_icrc(*crc, bytes);
-    }
-    Ok(())
-}
-
-fn invalidate(ctx: &mut Ctx<'_>, rkey: RKey) -> Result<(), WcStatus> {
-    ctx.mrs.invalidate(ctx.qp.pd(), ctx.qp.qpn(), rkey).map_err(|_| WcStatus::LocQpOpErr)
-}
-
-fn bind_window(ctx: &mut Ctx<'_>, bind: &BindMw) -> Result<(), WcStatus> {
-    ctx.mrs.bind_mw(ctx.qp.pd(), ctx.qp.qpn(), bind).map_err(|_| WcStatus::MwBindErr)
 }

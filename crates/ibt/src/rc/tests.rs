@@ -27,15 +27,15 @@ use userdma_wire::{
 };
 
 use super::Rc;
-use crate::{Ctx, Effects, Fill, Path, Stats, Window};
+use crate::{Ctx, Effects, Fill, Paces, Path, Stats, Window};
 
 /// Path MTU of the tests.
-pub(super) const MTU: u32 = 256;
+pub(crate) const MTU: u32 = 256;
 /// First PSN in both directions.
-pub(super) const PSN: u32 = 0x1000;
+pub(crate) const PSN: u32 = 0x1000;
 
-const LOCAL: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 0, 2));
-const REMOTE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 0, 3));
+pub(crate) const LOCAL: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 0, 2));
+pub(crate) const REMOTE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 0, 3));
 
 /// A connected machine with 64 KiB of registered memory, which holds byte `i % 251` at `i`.
 pub(super) struct Side {
@@ -54,7 +54,7 @@ pub(super) struct Side {
 }
 
 /// Everything a peer may do.
-pub(super) fn all_access() -> AccessFlags {
+pub(crate) fn all_access() -> AccessFlags {
     AccessFlags::LOCAL_WRITE
         | AccessFlags::REMOTE_WRITE
         | AccessFlags::REMOTE_READ
@@ -63,7 +63,7 @@ pub(super) fn all_access() -> AccessFlags {
 }
 
 /// The attributes of a connected queue pair in the tests: timeout 67 ms, three resends, RNR wait 0.64 ms.
-pub(super) fn attributes() -> QpAttr {
+pub(crate) fn attributes() -> QpAttr {
     QpAttr {
         path_mtu: Mtu::Mtu256,
         rq_psn: Psn::new(PSN),
@@ -153,6 +153,7 @@ impl Side {
             send_cq: &self.send_cq,
             recv_cq: &self.recv_cq,
             window: &mut self.window,
+            paces: &mut Paces::default(),
             effects: &mut self.effects,
             stats: &mut self.stats,
         };
@@ -246,7 +247,7 @@ impl Side {
     }
 }
 
-fn route() -> Route {
+pub(crate) fn route() -> Route {
     Route {
         link: LinkId(0),
         local: LOCAL,
@@ -260,7 +261,7 @@ fn route() -> Route {
     }
 }
 
-fn drain(cq: &Cq) -> Vec<Wc> {
+pub(crate) fn drain(cq: &Cq) -> Vec<Wc> {
     let mut all = Vec::new();
     let mut wc = [Wc::new(0, WcStatus::Success, userdma_verbs::WcOpcode::Send, Qpn::new(0)); 8];
     loop {
@@ -272,12 +273,11 @@ fn drain(cq: &Cq) -> Vec<Wc> {
 }
 
 /// `SEND First +0 a 256`: name, PSN from the first, `a` if it asks for an acknowledgement, `s` if solicited, payload bytes.
-fn describe(bytes: &[u8]) -> String {
+pub(crate) fn describe(bytes: &[u8]) -> String {
     let packet = Packet::parse(bytes).unwrap();
     let bth = packet.bth();
     assert_eq!(bth.qpn(), Qpn::new(0x22));
-    let name =
-        packet.info().name.trim_start_matches("RC ").replace("RDMA ", "").replace("Acknowledge", "ACK");
+    let name = packet.info().name[3..].replace("RDMA ", "").replace("Acknowledge", "ACK");
     let mut line = format!("{name} {:+}", bth.psn().distance(Psn::new(PSN)));
     for (flag, letter) in [(bth.ack_req(), " a"), (bth.solicited(), " s")] {
         line.push_str(if flag { letter } else { "" });
@@ -298,7 +298,7 @@ fn describe(bytes: &[u8]) -> String {
 }
 
 /// A packet of the peer; `psn` counts from the first.
-pub(super) fn packet(
+pub(crate) fn packet(
     opcode: Opcode,
     psn: u32,
     ack_req: bool,
@@ -321,7 +321,7 @@ pub(super) fn rnr(psn: u32, code: u8) -> Vec<u8> {
     acknowledge(psn, Syndrome::Rnr { timer: RnrTimer::new(code).unwrap() })
 }
 
-pub(super) fn send(opcode: Opcode, psn: u32, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn send(opcode: Opcode, psn: u32, payload: &[u8]) -> Vec<u8> {
     packet(opcode, psn, true, payload, |w| w)
 }
 
@@ -329,7 +329,7 @@ pub(super) fn send_inv(psn: u32, rkey: RKey, payload: &[u8]) -> Vec<u8> {
     packet(Opcode::RcSendOnlyInv, psn, true, payload, |w| w.ieth(&Ieth::new(rkey)))
 }
 
-pub(super) fn write(opcode: Opcode, psn: u32, to: RemoteAddr, len: u32, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn write(opcode: Opcode, psn: u32, to: RemoteAddr, len: u32, payload: &[u8]) -> Vec<u8> {
     packet(opcode, psn, true, payload, |w| w.reth(&Reth::new(to.addr, to.rkey, len)))
 }
 

@@ -9,13 +9,14 @@ use super::{Init, Inner, Qp, Unchecked};
 use crate::ledger::Ledger;
 use crate::{Cq, Error, Pd, Srq};
 
-/// A queue pair to be made. Defaults: 128 sends and receives, 16 elements a list, 512 bytes inline, all remote
+/// A queue pair to be made. Defaults: a reliable connection, 128 sends and receives, 16 elements a list, 512 bytes inline, all remote
 /// rights, GID 0, a random first PSN.
 #[derive(Clone, Debug)]
 pub struct QpBuilder {
     pd: Pd,
     send_cq: Cq,
     recv_cq: Cq,
+    service: QpType,
     cap: QpCap,
     sq_sig_all: bool,
     access: AccessFlags,
@@ -30,6 +31,7 @@ impl QpBuilder {
             pd: pd.clone(),
             send_cq: send_cq.clone(),
             recv_cq: recv_cq.clone(),
+            service: QpType::Rc,
             cap: QpCap {
                 max_send_wr: 128,
                 max_recv_wr: 128,
@@ -43,6 +45,16 @@ impl QpBuilder {
             psn: None,
             srq: None,
         }
+    }
+
+    /// The transport service, of both sides. An unreliable connection ([`QpType::Uc`]) has SEND, WRITE, both with immediate
+    /// data, windows, and nobody who answers: a send completes when it has left, and what is lost on the way, or finds no
+    /// receive, is lost. What arrives is whole, in order, and comes once. A send that fails locally takes it to SQE, from where
+    /// [`Qp::modify`] leads back to RTS.
+    #[must_use]
+    pub fn service(mut self, service: QpType) -> Self {
+        self.service = service;
+        self
     }
 
     /// Sends that may be outstanding, from post until their completion (or a later one) is polled.
@@ -123,7 +135,8 @@ impl QpBuilder {
     /// Makes it, in state INIT.
     ///
     /// # Errors
-    /// [`Error::CreateQp`] says which size is too large; [`Error::OtherDevice`] if a queue is of another device.
+    /// [`Error::CreateQp`] says which size is too large, or that there is no such service; [`Error::OtherDevice`] if a queue
+    /// is of another device.
     pub fn build(self) -> Result<Qp<Init>, Error> {
         let access = self.access;
         let inner = self.make()?;
@@ -143,7 +156,7 @@ impl QpBuilder {
     }
 
     fn make(self) -> Result<Box<Inner>, Error> {
-        let Self { pd, send_cq, recv_cq, cap, sq_sig_all, sgid_index, psn, srq, .. } = self;
+        let Self { pd, send_cq, recv_cq, service, cap, sq_sig_all, sgid_index, psn, srq, .. } = self;
         let host = pd.host().clone();
         if ![&send_cq, &recv_cq].iter().all(|cq| cq.host().is_same(&host)) {
             return Err(Error::OtherDevice("completion queue"));
@@ -156,7 +169,7 @@ impl QpBuilder {
             .get(usize::from(sgid_index))
             .map(|entry| entry.gid)
             .ok_or(Error::NoGid { index: sgid_index, len: gids.len() })?;
-        let init = QpInitAttr { qp_type: QpType::Rc, cap, sq_sig_all };
+        let init = QpInitAttr { qp_type: service, cap, sq_sig_all };
         let qp =
             host.create_qp(pd.id(), init, send_cq.number(), recv_cq.number(), srq.as_ref().map(Srq::srqn))??;
         let cap = qp.cap();

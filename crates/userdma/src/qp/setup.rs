@@ -1,11 +1,11 @@
 //! From INIT to RTS.
 
-use userdma_verbs::{AckTimeout, AhAttr, GlobalRoute, Mtu, QpAttr, QpAttrMask, QpState, RnrTimer};
+use userdma_verbs::{AckTimeout, AhAttr, GlobalRoute, Mtu, QpAttr, QpAttrMask, QpState, QpType, RnrTimer};
 
 use super::{Init, Inner, Posts, Qp, Rtr, Rts, Unchecked};
 use crate::{Endpoint, Error};
 
-/// Attributes of the transition to RTR besides the peer.
+/// Attributes of the transition to RTR besides the peer. An unreliable connection has no use for READs and the RNR timer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct RtrAttr {
     /// Path MTU, the same on both sides; if `None`, the smaller of the two that the sides' links carry.
@@ -22,7 +22,7 @@ pub struct RtrAttr {
     pub flow_label: u32,
 }
 
-/// Attributes of the transition to RTS.
+/// Attributes of the transition to RTS. An unreliable connection has no use for them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct RtsAttr {
     /// How long to wait for an acknowledgement: 67 ms unless set. A peer that is gone is noticed after `retry_cnt + 1` times
@@ -188,10 +188,9 @@ impl Inner {
             | QpAttrMask::AV
             | QpAttrMask::PATH_MTU
             | QpAttrMask::DEST_QPN
-            | QpAttrMask::RQ_PSN
-            | QpAttrMask::MAX_DEST_RD_ATOMIC
-            | QpAttrMask::MIN_RNR_TIMER;
-        self.modify(&attr, mask)
+            | QpAttrMask::RQ_PSN;
+        let of_rc = QpAttrMask::MAX_DEST_RD_ATOMIC | QpAttrMask::MIN_RNR_TIMER;
+        self.modify(&attr, if self.is_reliable() { mask | of_rc } else { mask })
     }
 
     fn modify_to_rts(&self, rts: &RtsAttr) -> Result<(), Error> {
@@ -204,13 +203,17 @@ impl Inner {
             max_rd_atomic: rts.max_rd_atomic,
             ..QpAttr::default()
         };
-        let mask = QpAttrMask::STATE
-            | QpAttrMask::SQ_PSN
-            | QpAttrMask::TIMEOUT
+        let mask = QpAttrMask::STATE | QpAttrMask::SQ_PSN;
+        let of_rc = QpAttrMask::TIMEOUT
             | QpAttrMask::RETRY_CNT
             | QpAttrMask::RNR_RETRY
             | QpAttrMask::MAX_QP_RD_ATOMIC;
-        self.modify(&attr, mask)
+        self.modify(&attr, if self.is_reliable() { mask | of_rc } else { mask })
+    }
+
+    /// Whether the peer answers, so that there are time-outs, repetitions and READs to be limited.
+    fn is_reliable(&self) -> bool {
+        self.qp.qp_type() == QpType::Rc
     }
 }
 
