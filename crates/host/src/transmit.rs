@@ -73,6 +73,7 @@ impl TxPool {
             if !self.send(shard, links, now) {
                 return Sent::Blocked;
             }
+            shard.handle_sent(now);
             if !more {
                 return Sent::All;
             }

@@ -3,7 +3,7 @@
 use userdma_objects::{Cq, MrTable, Pushed, QpShared};
 use userdma_verbs::{AsyncEvent, Time, Wc, WcOpcode, WcStatus};
 
-use crate::{Stats, Window};
+use crate::{Paces, Stats, Window};
 
 /// Everything that a queue pair's machine reads and changes besides itself.
 #[derive(Debug)]
@@ -20,6 +20,8 @@ pub struct Ctx<'a> {
     pub recv_cq: &'a Cq,
     /// The window towards the destination, shared by the queue pairs that go there.
     pub window: &'a mut Window,
+    /// How fast those may send that nobody answers, by destination.
+    pub paces: &'a mut Paces,
     /// What must be told outside.
     pub effects: &'a mut Effects,
     /// The device's counters.

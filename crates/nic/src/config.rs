@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use userdma_ibt::Window;
 use userdma_mem::{LinkCaps, LinkId};
-use userdma_verbs::Gid;
+use userdma_verbs::{Gid, Qpn};
 
 /// An entry of the GID table: an address of ours and how packets leave from it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -61,7 +61,7 @@ impl Default for ShardConfig {
 }
 
 /// Bits of a QPN that are the index; the rest is the slot.
-pub(crate) const INDEX_BITS: u32 = 14;
+pub(crate) const INDEX_BITS: u32 = Qpn::INDEX_BITS;
 /// Mask of the index in a QPN.
 pub(crate) const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
 /// Queue pairs that a slot has numbers for.

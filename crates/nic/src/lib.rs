@@ -25,6 +25,7 @@ mod shard;
 mod srq;
 mod timer;
 mod transport;
+mod unreliable;
 mod windows;
 
 pub use config::{GidEntry, ShardConfig};

@@ -28,6 +28,10 @@ pub(crate) struct Qp {
     pub(crate) is_waiting: bool,
     /// Its owed acknowledgements may leave at its next turn.
     pub(crate) may_ack: bool,
+    /// It is in the list of those that wait for their packets to leave.
+    pub(crate) is_sending: bool,
+    /// It is in the list of those that were too fast.
+    pub(crate) is_paced: bool,
 }
 
 impl Qp {
@@ -47,6 +51,8 @@ impl Qp {
             is_ready: false,
             is_waiting: false,
             may_ack: false,
+            is_sending: false,
+            is_paced: false,
         }
     }
 }

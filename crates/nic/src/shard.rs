@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use slab::Slab;
-use userdma_ibt::{Ctx, Effects, Fill, Stats};
+use userdma_ibt::{Ctx, Effects, Fill, Paces, Stats};
 use userdma_mem::{LinkCaps, LinkId, TxBatch};
 use userdma_objects::{MrTable, PdTable};
 use userdma_verbs::{AsyncEvent, QpAttr, QpAttrMask, QpState, Qpn, Srqn, Time};
@@ -34,6 +34,7 @@ pub struct Shard {
     pub(crate) srqs: SrqTable,
     pub(crate) qps: QpTable,
     pub(crate) windows: Windows,
+    pub(crate) paces: Paces,
     pub(crate) inbound: Inbound,
     pub(crate) stats: Stats,
     effects: Effects,
@@ -43,6 +44,10 @@ pub struct Shard {
     rung: Vec<u32>,
     /// Queue pairs that may have something to send, in the order of their turns.
     ready: VecDeque<u32>,
+    /// Queue pairs with requests that complete once what was filled has left.
+    pub(crate) sending: Vec<u32>,
+    /// Queue pairs that were too fast for a destination and wait for an answer.
+    pub(crate) paced: Vec<u32>,
     /// Retransmissions and RNR waits.
     timers: Timers,
     /// Owed acknowledgements that wait for something to travel with.
@@ -68,6 +73,7 @@ impl Shard {
             srqs: SrqTable::default(),
             qps: QpTable::new(config.first_index),
             windows: Windows::new(config.max_window),
+            paces: Paces::default(),
             inbound: Inbound::default(),
             stats: Stats::default(),
             effects: Effects::default(),
@@ -75,6 +81,8 @@ impl Shard {
             doorbells: Arc::new(Doorbells::new()),
             rung: Vec::new(),
             ready: VecDeque::new(),
+            sending: Vec::new(),
+            paced: Vec::new(),
             timers: Timers::default(),
             ack_timers: Timers::default(),
             config,
@@ -177,6 +185,7 @@ impl Shard {
                 continue;
             };
             self.after_fill(index, fill, acks, batch.is_empty());
+            self.note_unreliable(index);
             if let Some(route) = batch.route() {
                 return Some(route.link);
             }
@@ -262,6 +271,7 @@ impl Shard {
             send_cq: &qp.send_cq,
             recv_cq: &qp.recv_cq,
             window: self.windows.window(qp.window),
+            paces: &mut self.paces,
             effects: &mut self.effects,
             stats: &mut self.stats,
         };
@@ -306,7 +316,7 @@ impl Shard {
         }
     }
 
-    fn make_ready(&mut self, index: u32) {
+    pub(crate) fn make_ready(&mut self, index: u32) {
         if let Some(qp) = self.qps.get_mut(index)
             && !qp.is_ready
         {
@@ -372,6 +382,8 @@ impl Shard {
         let qps = self.qps.len();
         self.ready.reserve(qps.saturating_sub(self.ready.len()));
         self.rung.reserve(qps);
+        self.sending.reserve(qps.saturating_sub(self.sending.len()));
+        self.paced.reserve(qps.saturating_sub(self.paced.len()));
         let indices = self.qps.indices_end();
         self.timers.reserve(qps, indices);
         self.ack_timers.reserve(qps, indices);

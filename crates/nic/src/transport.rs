@@ -88,6 +88,29 @@ impl Transport {
         each!(self, machine => machine.is_window_blocked())
     }
 
+    /// Whether packets were filled whose requests complete once they have left ([`Transport::handle_sent`]).
+    #[inline]
+    pub(crate) fn awaits_sending(&self) -> bool {
+        match self {
+            Self::Rc(_) => false,
+        }
+    }
+
+    /// What was filled has left.
+    pub(crate) fn handle_sent(&mut self, _ctx: &mut Ctx<'_>) {
+        match self {
+            Self::Rc(_) => {}
+        }
+    }
+
+    /// Whether the last fill stopped because it was too fast for the destination, and asked for more.
+    #[inline]
+    pub(crate) fn is_paced(&self) -> bool {
+        match self {
+            Self::Rc(_) => false,
+        }
+    }
+
     /// As [`Rc::ack_owed_since`].
     #[inline]
     pub(crate) fn ack_owed_since(&self) -> Option<Time> {

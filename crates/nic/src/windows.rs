@@ -6,11 +6,11 @@
 use std::collections::{HashMap, VecDeque};
 
 use slab::Slab;
-use userdma_ibt::Window;
+use userdma_ibt::{Destination, Window};
 use userdma_mem::Route;
 use userdma_verbs::Qpn;
 
-use crate::config::{INDEX_BITS, table_index};
+use crate::config::table_index;
 
 /// A window of a device.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -35,14 +35,6 @@ struct Entry {
     waiting: VecDeque<u32>,
 }
 
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-struct Destination {
-    address: std::net::IpAddr,
-    scope_id: u32,
-    port: u16,
-    slot: u32,
-}
-
 impl Windows {
     /// No windows; each may grow to `max_bytes`.
     pub(crate) fn new(max_bytes: u32) -> Self {
@@ -51,12 +43,7 @@ impl Windows {
 
     /// The window towards the socket that `route` and `qpn` lead to, with one user more.
     pub(crate) fn acquire(&mut self, route: &Route, qpn: Qpn) -> WindowId {
-        let destination = Destination {
-            address: route.remote,
-            scope_id: route.scope_id,
-            port: route.remote_port,
-            slot: qpn.get() >> INDEX_BITS,
-        };
+        let destination = Destination::of(route, qpn);
         let (entries, max_bytes) = (&mut self.entries, self.max_bytes);
         let id = *self.ids.entry(destination).or_insert_with(|| {
             let window = Window::new(max_bytes);

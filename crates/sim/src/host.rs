@@ -158,7 +158,9 @@ impl Host {
         self.channels.extend(std::iter::from_fn(|| self.shard.poll_channel()));
     }
 
+    /// Fills the batch; what it held before was sent.
     pub(crate) fn poll_transmit(&mut self, now: Time) -> bool {
+        self.shard.handle_sent(now);
         self.batch.clear();
         self.shard.poll_transmit(now, &mut self.batch).is_some()
     }

@@ -71,6 +71,13 @@ number! {
 impl Qpn {
     /// The destination that multicast packets carry.
     pub const MULTICAST: Self = Self(0xff_ffff);
+    /// Low bits of a queue pair's number that are its index on its device; those above are the device's slot.
+    pub const INDEX_BITS: u32 = 14;
+
+    /// The slot of the device that a number of this implementation belongs to: 0 ..= 1023.
+    pub const fn slot(self) -> u32 {
+        self.0 >> Self::INDEX_BITS
+    }
 }
 
 impl Msn {

@@ -27,7 +27,7 @@ use userdma_wire::{
 };
 
 use super::Rc;
-use crate::{Ctx, Effects, Fill, Path, Stats, Window};
+use crate::{Ctx, Effects, Fill, Paces, Path, Stats, Window};
 
 /// Path MTU of the tests.
 pub(super) const MTU: u32 = 256;
@@ -153,6 +153,7 @@ impl Side {
             send_cq: &self.send_cq,
             recv_cq: &self.recv_cq,
             window: &mut self.window,
+            paces: &mut Paces::default(),
             effects: &mut self.effects,
             stats: &mut self.stats,
         };
