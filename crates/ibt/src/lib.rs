@@ -14,6 +14,7 @@ mod rc;
 mod receives;
 mod segment;
 mod stats;
+mod ud;
 
 pub use congestion::Window;
 pub use ctx::{Ctx, Effects};
@@ -22,3 +23,4 @@ pub use out::{Fill, Path};
 pub use pace::{Ask, Destination, Paces, Room};
 pub use rc::Rc;
 pub use stats::Stats;
+pub use ud::Ud;

@@ -72,6 +72,14 @@ stats! {
     drop_opcode,
     /// Packets dropped: the responder's queue of duplicates is full.
     drop_duplicate,
+    /// Datagrams dropped: not with the queue pair's key.
+    qkey_viol_cntr,
+    /// Messages dropped: no receive was posted.
+    drop_no_receive,
+    /// Datagrams dropped: longer than the receive that they would have taken.
+    drop_too_long,
+    /// Datagrams not sent: longer than the port's MTU.
+    send_too_long,
     /// IPv4 packets accepted though their identification was not known in advance.
     icrc_unknown_id,
     /// Packets marked congestion experienced.

@@ -1,15 +1,18 @@
 //! The machine of a queue pair, whatever its service is.
 
-use userdma_ibt::{Ctx, Fill, Path, Rc};
-use userdma_mem::TxBatch;
+use userdma_ibt::{Ctx, Fill, Path, Rc, Ud};
+use userdma_mem::{FrameMeta, LinkId, TxBatch};
 use userdma_verbs::{QpAttr, QpAttrMask, QpInitAttr, QpState, QpType, Time};
 use userdma_wire::{Packet, Service};
 
 /// The machine of a queue pair.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "each is in the box of its queue pair")]
 pub(crate) enum Transport {
     /// A reliable connection.
     Rc(Rc),
+    /// Unreliable datagrams.
+    Ud(Ud),
 }
 
 /// One call of the machine, whichever it is.
@@ -17,6 +20,7 @@ macro_rules! each {
     ($transport:expr, $machine:ident => $call:expr) => {
         match $transport {
             Transport::Rc($machine) => $call,
+            Transport::Ud($machine) => $call,
         }
     };
 }
@@ -26,7 +30,8 @@ impl Transport {
     pub(crate) fn new(init: &QpInitAttr) -> Option<Self> {
         match init.qp_type {
             QpType::Rc => Some(Self::Rc(Rc::new(&init.cap))),
-            QpType::Uc | QpType::Ud | QpType::XrcSend | QpType::XrcRecv => None,
+            QpType::Ud => Some(Self::Ud(Ud::new(&init.cap))),
+            QpType::Uc | QpType::XrcSend | QpType::XrcRecv => None,
         }
     }
 
@@ -34,6 +39,7 @@ impl Transport {
     pub(crate) fn service(&self) -> Service {
         match self {
             Self::Rc(_) => Service::Rc,
+            Self::Ud(_) => Service::Ud,
         }
     }
 
@@ -49,7 +55,19 @@ impl Transport {
 
     /// Where a connection's packets go, from RTR on.
     pub(crate) fn path(&self) -> Option<&Path> {
-        each!(self, machine => machine.path())
+        match self {
+            Self::Rc(rc) => rc.path(),
+            Self::Ud(_) => None,
+        }
+    }
+
+    /// The link that the next packets are likely to go by.
+    #[inline]
+    pub(crate) fn link(&self) -> Option<LinkId> {
+        match self {
+            Self::Rc(rc) => rc.path().map(|path| path.route.link),
+            Self::Ud(ud) => Some(ud.link()),
+        }
     }
 
     /// As [`Rc::modify`].
@@ -61,31 +79,46 @@ impl Transport {
         mask: QpAttrMask,
         path: Option<Path>,
     ) {
-        each!(self, machine => machine.modify(ctx, to, attr, mask, path));
+        match self {
+            Self::Rc(rc) => rc.modify(ctx, to, attr, mask, path),
+            Self::Ud(ud) => ud.modify(ctx, to, attr, mask),
+        }
     }
 
     /// A packet for this queue pair arrived: everything that the device can judge is right.
     #[inline]
-    pub(crate) fn handle_packet(&mut self, ctx: &mut Ctx<'_>, packet: &Packet<'_>) {
-        each!(self, machine => machine.handle_packet(ctx, packet));
+    pub(crate) fn handle_packet(&mut self, ctx: &mut Ctx<'_>, packet: &Packet<'_>, meta: &FrameMeta) {
+        match self {
+            Self::Rc(rc) => rc.handle_packet(ctx, packet),
+            Self::Ud(ud) => ud.handle_packet(ctx, packet, meta),
+        }
     }
 
     /// As [`Rc::fill`].
     #[inline]
     pub(crate) fn fill(&mut self, ctx: &mut Ctx<'_>, batch: &mut TxBatch, acks: bool) -> Fill {
-        each!(self, machine => machine.fill(ctx, batch, acks))
+        match self {
+            Self::Rc(rc) => rc.fill(ctx, batch, acks),
+            Self::Ud(ud) => ud.fill(ctx, batch),
+        }
     }
 
     /// As [`Rc::has_work`].
     #[inline]
     pub(crate) fn has_work(&self, ctx: &Ctx<'_>) -> bool {
-        each!(self, machine => machine.has_work(ctx))
+        match self {
+            Self::Rc(rc) => rc.has_work(ctx),
+            Self::Ud(ud) => ud.has_work(),
+        }
     }
 
     /// As [`Rc::is_window_blocked`].
     #[inline]
     pub(crate) fn is_window_blocked(&self) -> bool {
-        each!(self, machine => machine.is_window_blocked())
+        match self {
+            Self::Rc(rc) => rc.is_window_blocked(),
+            Self::Ud(_) => false,
+        }
     }
 
     /// Whether packets were filled whose requests complete once they have left ([`Transport::handle_sent`]).
@@ -93,13 +126,15 @@ impl Transport {
     pub(crate) fn awaits_sending(&self) -> bool {
         match self {
             Self::Rc(_) => false,
+            Self::Ud(ud) => ud.awaits_sending(),
         }
     }
 
     /// What was filled has left.
-    pub(crate) fn handle_sent(&mut self, _ctx: &mut Ctx<'_>) {
+    pub(crate) fn handle_sent(&mut self, ctx: &mut Ctx<'_>) {
         match self {
             Self::Rc(_) => {}
+            Self::Ud(ud) => ud.handle_sent(ctx),
         }
     }
 
@@ -108,13 +143,17 @@ impl Transport {
     pub(crate) fn is_paced(&self) -> bool {
         match self {
             Self::Rc(_) => false,
+            Self::Ud(ud) => ud.is_paced(),
         }
     }
 
     /// As [`Rc::ack_owed_since`].
     #[inline]
     pub(crate) fn ack_owed_since(&self) -> Option<Time> {
-        each!(self, machine => machine.ack_owed_since())
+        match self {
+            Self::Rc(rc) => rc.ack_owed_since(),
+            Self::Ud(_) => None,
+        }
     }
 
     /// As [`Rc::deadline`].

@@ -1,6 +1,6 @@
 //! What is checked when work is posted, before it takes a place in a queue.
 
-use userdma_verbs::{DeviceAttr, PostError, QpCap, QpState, RecvWr, SendFlags, SendOp, SendWr};
+use userdma_verbs::{DeviceAttr, PostError, QpCap, QpState, QpType, RecvWr, SendFlags, SendOp, SendWr};
 
 use crate::sgl_len;
 
@@ -19,6 +19,26 @@ pub(crate) fn check_send(wr: &SendWr<'_>, cap: &QpCap) -> Result<u32, PostError>
         .ok_or(PostError::TooLong { len })?;
     check_operation(wr, message)?;
     Ok(message)
+}
+
+/// Checks what only datagrams can be wrong in. As the kernel's `rxe_opcode.c rxe_wr_opcode_info`, whose entries for
+/// `IB_QPT_UD` these are.
+pub(crate) fn check_datagram(qp_type: QpType, op: &SendOp) -> Result<(), PostError> {
+    if qp_type != QpType::Ud {
+        return Err(PostError::Operation("the queue pair is connected: its peer is not chosen by request"));
+    }
+    match op {
+        SendOp::Send | SendOp::SendWithImm(_) => Ok(()),
+        SendOp::SendWithInv(_)
+        | SendOp::Write(_)
+        | SendOp::WriteWithImm(..)
+        | SendOp::Read(_)
+        | SendOp::Atomic(..)
+        | SendOp::LocalInv(_)
+        | SendOp::BindMw(_) => {
+            Err(PostError::Operation("a datagram is a SEND, with immediate data or without"))
+        }
+    }
 }
 
 /// Checks a receive against the queue's sizes. A list may hold more than the longest message; the rest stays unused.
