@@ -1,4 +1,4 @@
-//! Queue pairs: reliable connections.
+//! Queue pairs.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
@@ -58,9 +58,6 @@ pub(crate) unsafe extern "C" fn create_qp_ex(_: *mut Context, attr: *mut abi::Qp
             return Err(UNSUPPORTED);
         }
         let send_ops = (ex.comp_mask & MASK_SEND_OPS != 0).then_some(ex.send_ops_flags);
-        if send_ops.is_some_and(|ops| ops & !wr::SEND_OPS != 0) {
-            return Err(UNSUPPORTED);
-        }
         let init = abi::QpInitAttr {
             qp_context: ex.qp_context,
             send_cq: ex.send_cq,
@@ -92,7 +89,10 @@ unsafe fn create(
     mut init: abi::QpInitAttr,
     send_ops: Option<u64>,
 ) -> Result<*mut QpObject, Refused> {
-    check_service(&init)?;
+    let qp_type = service(&init)?;
+    if send_ops.is_some_and(|ops| ops & !wr::send_ops(qp_type) != 0) {
+        return Err(UNSUPPORTED);
+    }
     if init.send_cq.is_null() || init.recv_cq.is_null() {
         return Err(CreateQpError::NoObject("completion queue").into());
     }
@@ -103,7 +103,7 @@ unsafe fn create(
     if !state.host().is_same(send.host()) || !state.host().is_same(recv.host()) {
         return Err(INVALID);
     }
-    let wanted = QpInitAttr { qp_type: QpType::Rc, cap: cap(&init.cap), sq_sig_all: init.sq_sig_all != 0 };
+    let wanted = QpInitAttr { qp_type, cap: cap(&init.cap), sq_sig_all: init.sq_sig_all != 0 };
     let shared = state.host().create_qp(domain.id, wanted, send.cq.number(), recv.cq.number())??;
     init.cap = c_cap(&shared.cap());
     let qpn = shared.qpn().get();
@@ -139,16 +139,18 @@ fn plain(context: *mut Context, pd: *mut abi::Pd, init: &abi::QpInitAttr, qpn: u
     }
 }
 
-/// Reliable connections without a shared receive queue are what there is.
-fn check_service(init: &abi::QpInitAttr) -> Result<(), Refused> {
+/// The service that is asked for: reliable connections and datagrams, without a shared receive queue, are what there is.
+fn service(init: &abi::QpInitAttr) -> Result<QpType, Refused> {
+    const RC: c_int = QpType::Rc as c_int;
     const UC: c_int = QpType::Uc as c_int;
-    if init.qp_type == QpType::Rc as c_int {
-        if init.srq.is_null() { Ok(()) } else { Err(UNSUPPORTED) }
-    } else if (UC..=PACKET_XRC_DRIVER).contains(&init.qp_type) {
-        Err(UNSUPPORTED)
-    } else {
-        Err(INVALID)
-    }
+    const UD: c_int = QpType::Ud as c_int;
+    let qp_type = match init.qp_type {
+        RC => QpType::Rc,
+        UD => QpType::Ud,
+        UC..=PACKET_XRC_DRIVER => return Err(UNSUPPORTED),
+        _ => return Err(INVALID),
+    };
+    if init.srq.is_null() { Ok(qp_type) } else { Err(UNSUPPORTED) }
 }
 
 /// `ibv_modify_qp`.
