@@ -344,7 +344,7 @@ impl Host {
         let failed = |source| OpenError::Capture { path: path.to_owned(), source };
         self.attach_capture(&Capture::create(path).map_err(failed)?).map_err(|error| match error {
             OpenError::System { source, .. } => failed(source),
-            error => error,
+            error @ (OpenError::Claim(_) | OpenError::Capture { .. } | OpenError::Host(_)) => error,
         })
     }
 

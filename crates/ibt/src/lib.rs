@@ -17,6 +17,7 @@ mod receives;
 mod segment;
 mod stats;
 mod uc;
+mod ud;
 
 pub use congestion::Window;
 pub use ctx::{Ctx, Effects};
@@ -26,3 +27,4 @@ pub use pace::{Ask, Destination, Paces, Room};
 pub use rc::Rc;
 pub use stats::Stats;
 pub use uc::Uc;
+pub use ud::Ud;

@@ -74,8 +74,14 @@ stats! {
     drop_duplicate,
     /// Messages of an unreliable service dropped: no receive is posted for them.
     drop_no_receive,
-    /// Messages of an unreliable service dropped: too long, wrong, or not granted.
+    /// Messages of an unreliable connection dropped: too long, wrong, or not granted.
     drop_refused,
+    /// Datagrams dropped: not with the queue pair's key.
+    qkey_viol_cntr,
+    /// Datagrams dropped: longer than the receive that they would have taken.
+    drop_too_long,
+    /// Datagrams not sent: longer than the port's MTU.
+    send_too_long,
     /// IPv4 packets accepted though their identification was not known in advance.
     icrc_unknown_id,
     /// Packets marked congestion experienced.

@@ -17,6 +17,7 @@ mod export;
 
 mod abi;
 mod acks;
+mod ah;
 mod answer;
 mod channel;
 mod context;

@@ -4,12 +4,14 @@ use std::ffi::c_int;
 use std::mem::MaybeUninit;
 
 use userdma_host::Host;
+use userdma_objects::{QpShared, UdAddr};
 use userdma_verbs::{
-    AccessFlags, AtomicOp, BindMw, DeviceAttr, LKey, PostError, RKey, RecvWr, RemoteAddr, SendFlags, SendOp,
-    SendWr, Sge,
+    AccessFlags, AtomicOp, BindMw, DeviceAttr, LKey, PostError, QpType, RKey, RecvWr, RemoteAddr, SendFlags,
+    SendOp, SendWr, Sge,
 };
 
 use crate::abi;
+use crate::ah::AhObject;
 use crate::answer::{INVALID, Refused, UNSUPPORTED, status};
 use crate::qp::QpObject;
 use crate::srq::SrqObject;
@@ -108,21 +110,48 @@ unsafe fn post_one(qp: &QpObject, wr: &abi::SendWr) -> Result<(), Refused> {
     let flags = SendFlags::from_bits(wr.send_flags).ok_or(INVALID)?;
     // SAFETY: the caller's promise.
     let op = unsafe { operation(wr) }?;
+    // SAFETY: the caller's promise.
+    let addr = unsafe { addr(qp, wr) }?;
     let wr_id = wr.wr_id;
     if flags.contains(SendFlags::INLINE) {
-        let post = |inline: &[u8]| Ok(qp.shared.post_send(&SendWr { wr_id, op, flags, sgl: &[], inline })?);
+        let put = |inline: &[u8]| post(qp, &SendWr { wr_id, op, flags, sgl: &[], inline }, addr.as_ref());
         // SAFETY: the caller's promise.
-        unsafe { with_inline(wr.sg_list, wr.num_sge, qp.shared.cap().max_inline_data, post) }
+        unsafe { with_inline(wr.sg_list, wr.num_sge, qp.shared.cap().max_inline_data, put) }
     } else {
-        let post = |sgl: &[Sge]| Ok(qp.shared.post_send(&SendWr { wr_id, op, flags, sgl, inline: &[] })?);
+        let put = |sgl: &[Sge]| post(qp, &SendWr { wr_id, op, flags, sgl, inline: &[] }, addr.as_ref());
         // SAFETY: the caller's promise.
-        unsafe { with_sges(wr.sg_list, wr.num_sge, post) }
+        unsafe { with_sges(wr.sg_list, wr.num_sge, put) }
     }?;
     if let SendOp::BindMw(bind) = op {
         // SAFETY: `operation` has looked at the window; the bind gives it its new key.
         unsafe { (*wr.bind_mw).rkey = bind.rkey.get() };
     }
     Ok(())
+}
+
+/// Posts a request, to `addr` if it is a datagram.
+#[inline]
+pub(crate) fn post(qp: &QpObject, wr: &SendWr<'_>, addr: Option<&UdAddr>) -> Result<(), Refused> {
+    Ok(match addr {
+        None => qp.shared.post_send(wr),
+        Some(addr) => qp.shared.post_datagram(wr, addr),
+    }?)
+}
+
+/// Whom a request is for, if the queue pair is one of datagrams.
+///
+/// # Safety
+/// Its address handle is null or exists.
+#[inline]
+unsafe fn addr(qp: &QpObject, wr: &abi::SendWr) -> Result<Option<UdAddr>, Refused> {
+    if qp.shared.qp_type() != QpType::Ud {
+        return Ok(None);
+    }
+    let ah = std::ptr::with_exposed_provenance(usize::try_from(wr.remote_addr).map_err(|_| INVALID)?);
+    let [a, b, c, d, e, f, g, h] = wr.rkey_or_compare.to_ne_bytes();
+    let (qpn, qkey) = (u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h]));
+    // SAFETY: the caller's promise.
+    unsafe { AhObject::addr(ah, qpn, qkey, qp.host()) }.map(Some)
 }
 
 /// What a request asks for. The opcodes are those of `enum ibv_wr_opcode`.

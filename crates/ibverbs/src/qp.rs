@@ -146,13 +146,15 @@ fn plain(context: *mut Context, pd: *mut abi::Pd, init: &abi::QpInitAttr, qpn: u
     }
 }
 
-/// The service that is asked for: connections are what there is.
+/// The service that is asked for: connections and datagrams are what there is.
 fn service(init: &abi::QpInitAttr) -> Result<QpType, Refused> {
     const RC: c_int = QpType::Rc as c_int;
     const UC: c_int = QpType::Uc as c_int;
+    const UD: c_int = QpType::Ud as c_int;
     match init.qp_type {
         RC => Ok(QpType::Rc),
         UC => Ok(QpType::Uc),
+        UD => Ok(QpType::Ud),
         UC..=PACKET_XRC_DRIVER => Err(UNSUPPORTED),
         _ => Err(INVALID),
     }

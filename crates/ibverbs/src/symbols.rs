@@ -1,7 +1,7 @@
 //! The public functions, each at the node at which its present form appeared.
 
 use crate::unsupported::{errno, fork_is_safe, fork_needs_nothing, negative, nothing, null};
-use crate::{channel, context, cq, devices, event, marshal, mr, names, pd, qp, query, srq};
+use crate::{ah, channel, context, cq, devices, event, marshal, mr, names, pd, qp, query, srq};
 
 public! {
     "@@IBVERBS_1.0" {
@@ -42,8 +42,8 @@ public! {
         "ibv_modify_qp" => qp::modify_qp,
         "ibv_query_qp" => qp::query_qp,
         "ibv_destroy_qp" => qp::destroy_qp,
-        "ibv_create_ah" => pd::create_ah,
-        "ibv_destroy_ah" => pd::destroy_ah,
+        "ibv_create_ah" => ah::create_ah,
+        "ibv_destroy_ah" => ah::destroy_ah,
         "ibv_copy_ah_attr_from_kern" => marshal::copy_ah_attr_from_kern,
         "ibv_node_type_str" => names::node_type_str,
         "ibv_port_state_str" => names::port_state_str,
@@ -60,8 +60,8 @@ public! {
         "ibv_destroy_srq" => srq::destroy_srq,
         "ibv_attach_mcast" => errno,
         "ibv_detach_mcast" => errno,
-        "ibv_init_ah_from_wc" => negative,
-        "ibv_create_ah_from_wc" => null,
+        "ibv_init_ah_from_wc" => ah::init_ah_from_wc,
+        "ibv_create_ah_from_wc" => ah::create_ah_from_wc,
         "ibv_resolve_eth_l2_from_gid" => negative,
     }
     "@@IBVERBS_1.5" { "ibv_get_pkey_index" => query::get_pkey_index }

@@ -6,11 +6,13 @@
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
 
+use userdma_objects::UdAddr;
 use userdma_verbs::{AtomicOp, QpCap, QpType, RKey, RemoteAddr, SendFlags, SendOp, SendWr, Sge};
 
 use crate::abi::{self, BindMwInfo, DataBuf, QpEx};
+use crate::ah::AhObject;
 use crate::answer::{INVALID, Refused, status};
-use crate::post::{bind, sge};
+use crate::post::{bind, post, sge};
 use crate::qp::QpObject;
 
 /// What has been said since `wr_start`. Its memory is kept for the next time.
@@ -30,6 +32,8 @@ struct Request {
     flags: SendFlags,
     sges: Range<usize>,
     inline: Range<usize>,
+    /// Whom it is for, if it is a datagram.
+    addr: Option<UdAddr>,
 }
 
 /// The structure that programs see, for a queue pair.
@@ -49,7 +53,9 @@ pub(crate) fn face(qp: abi::Qp) -> QpEx {
         wr_send: Some(wr_send),
         wr_send_imm: Some(wr_send_imm),
         wr_send_inv: Some(wr_send_inv),
-        none_before_inline: [0; 3],
+        none_before_ud_addr: 0,
+        wr_set_ud_addr: Some(wr_set_ud_addr),
+        none_before_inline: 0,
         wr_set_inline_data: Some(wr_set_inline_data),
         wr_set_inline_data_list: Some(wr_set_inline_data_list),
         wr_set_sge: Some(wr_set_sge),
@@ -139,6 +145,14 @@ unsafe extern "C" fn wr_bind_mw(qp: *mut QpEx, mw: *mut abi::Mw, rkey: u32, info
             }
             Err(refused) => builder(qp).refuse(refused),
         }
+    }
+}
+
+unsafe extern "C" fn wr_set_ud_addr(qp: *mut QpEx, ah: *mut abi::Ah, remote_qpn: u32, remote_qkey: u32) {
+    // SAFETY: as `wr_send`; the caller gives a handle that exists.
+    unsafe {
+        let addr = AhObject::addr(ah, remote_qpn, remote_qkey, QpObject::of(qp.cast()).host());
+        builder(qp).set_addr(addr);
     }
 }
 
@@ -234,7 +248,16 @@ impl Builder {
             return self.refuse(INVALID);
         };
         let (sges, inline) = (self.sges.len()..self.sges.len(), self.inline.len()..self.inline.len());
-        self.requests.push(Request { wr_id, op, flags, sges, inline });
+        self.requests.push(Request { wr_id, op, flags, sges, inline, addr: None });
+    }
+
+    /// Says whom the last request is for.
+    fn set_addr(&mut self, addr: Result<UdAddr, Refused>) {
+        match (self.requests.last_mut(), addr) {
+            (Some(request), Ok(addr)) => request.addr = Some(addr),
+            (_, Err(refused)) => self.refuse(refused),
+            (None, Ok(_)) => self.refuse(INVALID),
+        }
     }
 
     /// Gives the last request its list.
@@ -286,25 +309,27 @@ impl Builder {
         let posted = self.requests.iter().try_for_each(|request| {
             let (sgl, inline) = (&self.sges[request.sges.clone()], &self.inline[request.inline.clone()]);
             let &Request { wr_id, op, flags, .. } = request;
-            qp.shared.post_send(&SendWr { wr_id, op, flags, sgl, inline })
+            post(qp, &SendWr { wr_id, op, flags, sgl, inline }, request.addr.as_ref())
         });
         if !self.requests.is_empty() {
             qp.host().doorbell_send(&qp.shared);
         }
-        Ok(posted?)
+        posted
     }
 }
 
 /// `enum ibv_qp_create_send_ops_flags`: what a queue pair of this service can post in this way.
 pub(crate) const fn send_ops(qp_type: QpType) -> u64 {
-    const WRITE_AND_SEND: u64 = 0b1111;
+    const WRITE: u64 = 0b11;
+    const SEND: u64 = 0b11 << 2;
     const READ_AND_ATOMICS: u64 = 0b111 << 4;
     const LOCAL_INV_AND_BIND_MW: u64 = 0b11 << 7;
     const SEND_WITH_INV: u64 = 1 << 9;
     match qp_type {
-        QpType::Rc => WRITE_AND_SEND | READ_AND_ATOMICS | LOCAL_INV_AND_BIND_MW | SEND_WITH_INV,
-        QpType::Uc => WRITE_AND_SEND | LOCAL_INV_AND_BIND_MW,
-        QpType::Ud | QpType::XrcSend | QpType::XrcRecv => 0,
+        QpType::Rc => WRITE | SEND | READ_AND_ATOMICS | LOCAL_INV_AND_BIND_MW | SEND_WITH_INV,
+        QpType::Uc => WRITE | SEND | LOCAL_INV_AND_BIND_MW,
+        QpType::Ud => SEND,
+        QpType::XrcSend | QpType::XrcRecv => 0,
     }
 }
 

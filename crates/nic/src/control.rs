@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use userdma_mem::{Region, Route};
-use userdma_objects::{CompChannel, Cq, MrKeys, PdId, QpShared, Srq};
+use userdma_mem::Region;
+use userdma_objects::{Ah, CompChannel, Cq, MrKeys, PdId, QpShared, Srq};
 use userdma_verbs::dice::{Dice, Stream};
 use userdma_verbs::{
     AccessFlags, AhAttr, BindMwError, CreateCqError, CreateQpError, DeviceAttr, Gid, LKey, Mtu, ObjectError,
@@ -69,9 +69,6 @@ pub(crate) struct CqEntry {
 #[derive(Debug)]
 pub(crate) struct Resolved {
     pd: PdId,
-    /// Where datagrams with it go.
-    #[expect(dead_code, reason = "datagram queue pairs will read it")]
-    route: Route,
 }
 
 impl Shard {
@@ -195,17 +192,20 @@ impl Shard {
         Ok(())
     }
 
-    /// Checks and resolves an address vector.
+    /// Checks and resolves an address vector: its handle, and what requests carry of it.
     ///
     /// # Errors
     /// Which field is wrong, with its value; `NoPd`.
-    pub fn create_ah(&mut self, pd: PdId, attr: &AhAttr) -> Result<AhId, CreateAhError> {
+    pub fn create_ah(&mut self, pd: PdId, attr: &AhAttr) -> Result<(AhId, Ah), CreateAhError> {
         let route = self.resolve(attr, attr.grh.flow_label)?;
         self.pds.acquire(pd).map_err(|_| CreateAhError::NoPd)?;
-        Ok(AhId(table_index(self.ahs.insert(Resolved { pd, route }))))
+        let link = self.config.links.get(usize::from(route.link.0));
+        let mtu = link.and_then(|link| Mtu::for_link(link.mtu)).unwrap_or(Mtu::Mtu256);
+        let id = AhId(table_index(self.ahs.insert(Resolved { pd })));
+        Ok((id, Ah { pd, route, mtu }))
     }
 
-    /// Ends an address vector.
+    /// Ends an address vector. Requests that were posted with it are sent all the same.
     ///
     /// # Errors
     /// `NoObject`.

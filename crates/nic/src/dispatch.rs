@@ -2,12 +2,13 @@
 
 use userdma_mem::Frame;
 use userdma_verbs::{PKey, QpState, Qpn, Time};
-use userdma_wire::Packet;
+use userdma_wire::{Packet, Service};
 
 use crate::Shard;
 use crate::config::INDEX_MASK;
 use crate::inbound::{Flow, Verdict};
 use crate::qp::QpTable;
+use crate::transport::Transport;
 
 /// Why a packet is nobody's.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -43,7 +44,7 @@ impl Shard {
         }
         match find(&self.qps, flow, &packet) {
             Ok(index) => {
-                self.drive(now, index, |machine, ctx| machine.handle_packet(ctx, &packet));
+                self.drive(now, index, |machine, ctx| machine.handle_packet(ctx, &packet, &frame.meta));
             }
             Err(Drop::Qpn) => self.stats.drop_qpn += 1,
             Err(Drop::Opcode) => self.stats.drop_opcode += 1,
@@ -62,14 +63,22 @@ fn find(qps: &QpTable, flow: &Flow, packet: &Packet<'_>) -> Result<u32, Drop> {
         return Err(Drop::Opcode);
     }
     check_state(qp.transport.state())?;
-    let route = &qp.transport.path().ok_or(Drop::Qpn)?.route;
-    if flow.canonical_remote != route.remote || flow.canonical_local != route.local {
-        return Err(Drop::Address);
-    }
+    check_source(&qp.transport, flow)?;
     if !PKey::DEFAULT.matches(packet.bth().pkey()) {
         return Err(Drop::PKey);
     }
     Ok(index)
+}
+
+/// A connection's packets come from its peer, datagrams from anywhere.
+#[inline]
+fn check_source(transport: &Transport, flow: &Flow) -> Result<(), Drop> {
+    if transport.service() == Service::Ud {
+        return Ok(());
+    }
+    let route = &transport.path().ok_or(Drop::Qpn)?.route;
+    let is_peer = flow.canonical_remote == route.remote && flow.canonical_local == route.local;
+    if is_peer { Ok(()) } else { Err(Drop::Address) }
 }
 
 fn check_state(state: QpState) -> Result<(), Drop> {

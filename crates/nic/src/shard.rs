@@ -187,7 +187,7 @@ impl Shard {
             let Some(qp) = self.qps.get_mut(index) else { continue };
             qp.is_ready = false;
             let acks = std::mem::take(&mut qp.may_ack);
-            let (window, link) = (qp.window, qp.transport.path().map(|path| path.route.link));
+            let (window, link) = (qp.window, qp.transport.link());
             batch.set_max_packets(self.turn_packets(link, window));
             let Some(fill) = self.drive_quietly(now, index, |machine, ctx| machine.fill(ctx, batch, acks))
             else {

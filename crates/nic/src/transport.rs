@@ -1,18 +1,21 @@
 //! The machine of a queue pair, whatever its service is.
 
-use userdma_ibt::{Ctx, Fill, Path, Rc, Uc};
-use userdma_mem::TxBatch;
+use userdma_ibt::{Ctx, Fill, Path, Rc, Uc, Ud};
+use userdma_mem::{FrameMeta, LinkId, TxBatch};
 use userdma_verbs::dice::Dice;
 use userdma_verbs::{QpAttr, QpAttrMask, QpInitAttr, QpState, QpType, Time};
 use userdma_wire::{Packet, Service};
 
 /// The machine of a queue pair.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "each is in the box of its queue pair")]
 pub(crate) enum Transport {
     /// A reliable connection.
     Rc(Rc),
     /// An unreliable connection.
     Uc(Uc),
+    /// Unreliable datagrams.
+    Ud(Ud),
 }
 
 /// One call of the machine, whichever it is.
@@ -21,6 +24,7 @@ macro_rules! each {
         match $transport {
             Transport::Rc($machine) => $call,
             Transport::Uc($machine) => $call,
+            Transport::Ud($machine) => $call,
         }
     };
 }
@@ -31,7 +35,8 @@ impl Transport {
         match init.qp_type {
             QpType::Rc => Some(Self::Rc(Rc::new(&init.cap))),
             QpType::Uc => Some(Self::Uc(Uc::new(&init.cap))),
-            QpType::Ud | QpType::XrcSend | QpType::XrcRecv => None,
+            QpType::Ud => Some(Self::Ud(Ud::new(&init.cap))),
+            QpType::XrcSend | QpType::XrcRecv => None,
         }
     }
 
@@ -39,7 +44,7 @@ impl Transport {
     pub(crate) fn set_recv_fault(&mut self, dice: Dice) {
         match self {
             Self::Rc(machine) => machine.set_recv_fault(dice),
-            Self::Uc(_) => {}
+            Self::Uc(_) | Self::Ud(_) => {}
         }
     }
 
@@ -48,6 +53,7 @@ impl Transport {
         match self {
             Self::Rc(_) => Service::Rc,
             Self::Uc(_) => Service::Uc,
+            Self::Ud(_) => Service::Ud,
         }
     }
 
@@ -63,7 +69,21 @@ impl Transport {
 
     /// Where a connection's packets go, from RTR on.
     pub(crate) fn path(&self) -> Option<&Path> {
-        each!(self, machine => machine.path())
+        match self {
+            Self::Rc(rc) => rc.path(),
+            Self::Uc(uc) => uc.path(),
+            Self::Ud(_) => None,
+        }
+    }
+
+    /// The link that the next packets are likely to go by.
+    #[inline]
+    pub(crate) fn link(&self) -> Option<LinkId> {
+        match self {
+            Self::Rc(rc) => rc.path().map(|path| path.route.link),
+            Self::Uc(uc) => uc.path().map(|path| path.route.link),
+            Self::Ud(ud) => Some(ud.link()),
+        }
     }
 
     /// As [`Rc::modify`].
@@ -75,13 +95,21 @@ impl Transport {
         mask: QpAttrMask,
         path: Option<Path>,
     ) {
-        each!(self, machine => machine.modify(ctx, to, attr, mask, path));
+        match self {
+            Self::Rc(rc) => rc.modify(ctx, to, attr, mask, path),
+            Self::Uc(uc) => uc.modify(ctx, to, attr, mask, path),
+            Self::Ud(ud) => ud.modify(ctx, to, attr, mask),
+        }
     }
 
     /// A packet for this queue pair arrived: everything that the device can judge is right.
     #[inline]
-    pub(crate) fn handle_packet(&mut self, ctx: &mut Ctx<'_>, packet: &Packet<'_>) {
-        each!(self, machine => machine.handle_packet(ctx, packet));
+    pub(crate) fn handle_packet(&mut self, ctx: &mut Ctx<'_>, packet: &Packet<'_>, meta: &FrameMeta) {
+        match self {
+            Self::Rc(rc) => rc.handle_packet(ctx, packet),
+            Self::Uc(uc) => uc.handle_packet(ctx, packet),
+            Self::Ud(ud) => ud.handle_packet(ctx, packet, meta),
+        }
     }
 
     /// As [`Rc::fill`].
@@ -90,6 +118,7 @@ impl Transport {
         match self {
             Self::Rc(rc) => rc.fill(ctx, batch, acks),
             Self::Uc(uc) => uc.fill(ctx, batch),
+            Self::Ud(ud) => ud.fill(ctx, batch),
         }
     }
 
@@ -99,6 +128,7 @@ impl Transport {
         match self {
             Self::Rc(rc) => rc.has_work(ctx),
             Self::Uc(uc) => uc.has_work(),
+            Self::Ud(ud) => ud.has_work(),
         }
     }
 
@@ -108,6 +138,7 @@ impl Transport {
         match self {
             Self::Rc(rc) => rc.is_window_blocked(),
             Self::Uc(_) => false,
+            Self::Ud(_) => false,
         }
     }
 
@@ -117,6 +148,7 @@ impl Transport {
         match self {
             Self::Rc(_) => false,
             Self::Uc(uc) => uc.awaits_sending(),
+            Self::Ud(ud) => ud.awaits_sending(),
         }
     }
 
@@ -125,6 +157,7 @@ impl Transport {
         match self {
             Self::Rc(_) => {}
             Self::Uc(uc) => uc.handle_sent(ctx),
+            Self::Ud(ud) => ud.handle_sent(ctx),
         }
     }
 
@@ -134,6 +167,7 @@ impl Transport {
         match self {
             Self::Rc(_) => false,
             Self::Uc(uc) => uc.is_paced(),
+            Self::Ud(ud) => ud.is_paced(),
         }
     }
 
@@ -143,6 +177,7 @@ impl Transport {
         match self {
             Self::Rc(rc) => rc.ack_owed_since(),
             Self::Uc(_) => None,
+            Self::Ud(_) => None,
         }
     }
 
@@ -152,6 +187,7 @@ impl Transport {
         match self {
             Self::Rc(rc) => rc.deadline(),
             Self::Uc(uc) => uc.deadline(),
+            Self::Ud(ud) => ud.deadline(),
         }
     }
 
@@ -160,6 +196,7 @@ impl Transport {
         match self {
             Self::Rc(rc) => rc.handle_timeout(ctx),
             Self::Uc(uc) => uc.handle_timeout(ctx),
+            Self::Ud(ud) => ud.handle_timeout(ctx),
         }
     }
 }

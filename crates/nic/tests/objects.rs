@@ -27,7 +27,7 @@ fn a_protection_domain_ends_only_when_nothing_is_in_it() {
     let qpn = shard.create_qp(pd, &init(), cq, cq).unwrap().qpn();
     let mw = shard.alloc_mw(pd).unwrap();
     let grh = GlobalRoute { dgid: Gid::from(*address), ..GlobalRoute::default() };
-    let ah = shard.create_ah(pd, &AhAttr { grh, sl: 0, port_num: 1 }).unwrap();
+    let (ah, _) = shard.create_ah(pd, &AhAttr { grh, sl: 0, port_num: 1 }).unwrap();
     assert_eq!(busy(shard.dealloc_pd(pd)), 3);
     shard.destroy_ah(ah).unwrap();
     shard.dealloc_mw(mw).unwrap();

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod ah;
 mod channel;
 mod cq;
 mod key;
@@ -22,6 +23,7 @@ mod sync;
 mod wqe;
 
 pub use access::{AccessFault, RemoteAccess};
+pub use ah::{Ah, UdAddr};
 pub use channel::CompChannel;
 pub use cq::{Arm, Cq, Pushed};
 pub use mr::{MrKeys, MrTable};

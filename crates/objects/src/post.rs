@@ -25,6 +25,26 @@ pub(crate) fn check_send(wr: &SendWr<'_>, qp_type: QpType, cap: &QpCap) -> Resul
     Ok(message)
 }
 
+/// Checks what only datagrams can be wrong in. As the kernel's `rxe_opcode.c rxe_wr_opcode_info`, whose entries for
+/// `IB_QPT_UD` these are.
+pub(crate) fn check_datagram(qp_type: QpType, op: &SendOp) -> Result<(), PostError> {
+    if qp_type != QpType::Ud {
+        return Err(PostError::Operation("the queue pair is connected: its peer is not chosen by request"));
+    }
+    match op {
+        SendOp::Send | SendOp::SendWithImm(_) => Ok(()),
+        SendOp::SendWithInv(_)
+        | SendOp::Write(_)
+        | SendOp::WriteWithImm(..)
+        | SendOp::Read(_)
+        | SendOp::Atomic(..)
+        | SendOp::LocalInv(_)
+        | SendOp::BindMw(_) => {
+            Err(PostError::Operation("a datagram is a SEND, with immediate data or without"))
+        }
+    }
+}
+
 /// Checks a receive against the queue's sizes. A list may hold more than the longest message; the rest stays unused.
 pub(crate) fn check_recv(wr: &RecvWr<'_>, cap: &QpCap) -> Result<(), PostError> {
     check_list(wr.sgl.len(), cap.max_recv_sge)

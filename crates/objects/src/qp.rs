@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use userdma_verbs::{PostError, QpCap, QpInitAttr, QpState, QpType, Qpn, RecvWr, SendFlags, SendWr, Sge};
 
-use crate::post::{check_recv, check_recv_state, check_send, check_send_state};
+use crate::post::{check_datagram, check_recv, check_recv_state, check_send, check_send_state};
 use crate::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use crate::sync::{Mutex, lock};
-use crate::{PdId, RecvQueue, Srq, WqeRing};
+use crate::{PdId, RecvQueue, Srq, UdAddr, WqeRing};
 
 /// What callers post to and the device takes from. Shared by reference count; every method is safe on any thread.
 ///
@@ -67,7 +67,7 @@ impl QpShared {
             posted: AtomicU32::new(0),
             retired: AtomicU32::new(0),
             send_count: AtomicU32::new(0),
-            sends: Mutex::new(WqeRing::new(cap.max_send_wr, cap.max_send_sge, cap.max_inline_data)),
+            sends: Mutex::new(send_ring(init.qp_type, &cap)),
             recv_count: AtomicU32::new(0),
             recvs: Mutex::new(RecvQueue::new(cap.max_recv_wr, cap.max_recv_sge)),
         }
@@ -130,16 +130,34 @@ impl QpShared {
     /// What is wrong with the request, `State`, or `QueueFull` while `max_send_wr` sends are posted and not retired.
     /// Nothing was posted.
     pub fn post_send(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
+        if self.qp_type == QpType::Ud {
+            return Err(PostError::Operation("a datagram needs somebody whom it is for"));
+        }
         let len = check_send(wr, self.qp_type, &self.cap)?;
-        let full = PostError::QueueFull { max: self.cap.max_send_wr };
+        self.push(|sends| sends.push(wr, wr.flags | self.always, len))
+    }
 
+    /// As [`QpShared::post_send`], on a queue pair of datagrams: one for `addr`.
+    ///
+    /// # Errors
+    /// As [`QpShared::post_send`]; `Operation` if the request is not a SEND, or the queue pair not one of datagrams.
+    pub fn post_datagram(&self, wr: &SendWr<'_>, addr: &UdAddr) -> Result<(), PostError> {
+        check_datagram(self.qp_type, &wr.op)?;
+        let len = check_send(wr, self.qp_type, &self.cap)?;
+        self.push(|sends| sends.push_to(wr, wr.flags | self.always, len, addr))
+    }
+
+    /// Lets `push` append to the send queue, if state and room allow it.
+    #[inline]
+    fn push(&self, push: impl FnOnce(&mut WqeRing) -> bool) -> Result<(), PostError> {
+        let full = PostError::QueueFull { max: self.cap.max_send_wr };
         let mut sends = lock(&self.sends);
         check_send_state(self.state())?;
         // Acquire: with the device's Release, a place is free only once the device is done with it.
         if self.outstanding_sends() >= self.cap.max_send_wr {
             return Err(full);
         }
-        if !sends.push(wr, wr.flags | self.always, len) {
+        if !push(&mut sends) {
             return Err(full);
         }
         self.posted.store(self.posted.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
@@ -236,6 +254,15 @@ impl QpShared {
         self.retired.store(self.posted.load(Ordering::Relaxed), Ordering::Release);
         self.send_count.store(0, Ordering::Release);
         self.recv_count.store(0, Ordering::Release);
+    }
+}
+
+fn send_ring(qp_type: QpType, cap: &QpCap) -> WqeRing {
+    match qp_type {
+        QpType::Ud => WqeRing::of_datagrams(cap),
+        QpType::Rc | QpType::Uc | QpType::XrcSend | QpType::XrcRecv => {
+            WqeRing::new(cap.max_send_wr, cap.max_send_sge, cap.max_inline_data)
+        }
     }
 }
 

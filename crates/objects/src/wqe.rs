@@ -1,6 +1,8 @@
 //! Rings of work queue elements: fixed slots for the request, its list and its inline data.
 
-use userdma_verbs::{SendFlags, SendOp, SendWr, Sge};
+use userdma_verbs::{QpCap, SendFlags, SendOp, SendWr, Sge};
+
+use crate::UdAddr;
 
 /// The fixed part of a send work queue element.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +47,8 @@ pub struct WqeRing {
     sges: Vec<Sge>,
     /// `max_inline` for each slot.
     inline: Box<[u8]>,
+    /// Whom each element of `wqes` is for, if they are datagrams; else nobody.
+    addrs: Vec<UdAddr>,
     head: u64,
     tail: u64,
 }
@@ -62,9 +66,17 @@ impl WqeRing {
             wqes: Vec::with_capacity(slots),
             sges: Vec::with_capacity(slots * max_sge),
             inline: vec![0; slots * max_inline].into_boxed_slice(),
+            addrs: Vec::new(),
             head: 0,
             tail: 0,
         }
+    }
+
+    /// A ring of datagrams, of the sizes in `cap`.
+    pub fn of_datagrams(cap: &QpCap) -> Self {
+        let mut ring = Self::new(cap.max_send_wr, cap.max_send_sge, cap.max_inline_data);
+        ring.addrs.reserve_exact(ring.wqes.capacity());
+        ring
     }
 
     /// Number of elements.
@@ -103,6 +115,24 @@ impl WqeRing {
         };
         let wqe = Wqe { wr_id: wr.wr_id, op: wr.op, flags, len, num_sge };
         self.append(WqeRef { wqe: &wqe, sgl, inline })
+    }
+
+    /// As [`WqeRing::push`], to a ring of datagrams: one for `addr`.
+    pub fn push_to(&mut self, wr: &SendWr<'_>, flags: SendFlags, len: u32, addr: &UdAddr) -> bool {
+        let is_pushed = self.push(wr, flags, len);
+        if is_pushed {
+            self.put_addr(addr);
+        }
+        is_pushed
+    }
+
+    /// Whom the element with this number is for, if it is in the ring and the ring is one of datagrams.
+    #[inline]
+    pub fn addr(&self, number: u64) -> Option<&UdAddr> {
+        if number < self.head || number >= self.tail {
+            return None;
+        }
+        self.addrs.get(self.slot(number))
     }
 
     /// The fixed part of the element with this number, if it is in the ring.
@@ -145,6 +175,9 @@ impl WqeRing {
             if !self.append(wqe) {
                 break;
             }
+            if let Some(addr) = other.addrs.get(other.slot(other.head)) {
+                self.put_addr(addr);
+            }
             other.head += 1;
             moved += 1;
         }
@@ -158,7 +191,20 @@ impl WqeRing {
 
     /// Bytes of memory that the ring takes once all of it has been used.
     pub fn memory_bytes(&self) -> usize {
-        self.wqes.capacity() * size_of::<Wqe>() + self.sges.capacity() * size_of::<Sge>() + self.inline.len()
+        self.wqes.capacity() * size_of::<Wqe>()
+            + self.sges.capacity() * size_of::<Sge>()
+            + self.inline.len()
+            + self.addrs.capacity() * size_of::<UdAddr>()
+    }
+
+    /// The last element is for `addr`.
+    fn put_addr(&mut self, addr: &UdAddr) {
+        let slot = self.slot(self.tail - 1);
+        match self.addrs.get_mut(slot) {
+            Some(there) => *there = *addr,
+            // The first time round, as in `append`.
+            None => self.addrs.push(*addr),
+        }
     }
 
     fn append(&mut self, from: WqeRef<'_>) -> bool {

@@ -20,7 +20,8 @@ impl Transition {
         match qp_type {
             QpType::Rc => Self::rc(from, to),
             QpType::Uc => Self::uc(from, to),
-            QpType::Ud | QpType::XrcSend | QpType::XrcRecv => None,
+            QpType::Ud => Self::ud(from, to),
+            QpType::XrcSend | QpType::XrcRecv => None,
         }
     }
 
@@ -57,6 +58,24 @@ impl Transition {
             (Rts, Sqd) => (M::empty(), M::EN_SQD_ASYNC_NOTIFY),
             (Sqd, Sqd) => (M::empty(), UC_SQD_OPTIONAL),
             (Sqe, Rts) => (M::empty(), M::CUR_STATE.union(M::ACCESS_FLAGS)),
+            (Reset | Init | Rtr | Rts | Sqd | Sqe | Err, _) => return None,
+        };
+        Some(Self { required, optional })
+    }
+
+    /// The transition of a datagram queue pair from `from` to `to`, or `None` if there is none. As the kernel's
+    /// `core/verbs.c qp_state_table`, `IB_QPT_UD` columns.
+    pub const fn ud(from: QpState, to: QpState) -> Option<Self> {
+        const KEYS: M = M::PKEY_INDEX.union(M::QKEY);
+        const QKEY: M = M::CUR_STATE.union(M::QKEY);
+        let (required, optional) = match (from, to) {
+            (_, Reset) | (Init | Rtr | Rts | Sqd | Sqe | Err, Err) => (M::empty(), M::empty()),
+            (Reset, Init) => (KEYS.union(M::PORT), M::empty()),
+            (Init, Init) => (M::empty(), KEYS.union(M::PORT)),
+            (Init, Rtr) | (Sqd, Sqd) => (M::empty(), KEYS),
+            (Rtr, Rts) => (M::SQ_PSN, QKEY),
+            (Rts | Sqd | Sqe, Rts) => (M::empty(), QKEY),
+            (Rts, Sqd) => (M::empty(), M::EN_SQD_ASYNC_NOTIFY),
             (Reset | Init | Rtr | Rts | Sqd | Sqe | Err, _) => return None,
         };
         Some(Self { required, optional })
@@ -103,10 +122,21 @@ mod tests {
     }
 
     #[test]
+    fn a_datagram_qp_needs_its_key_and_no_peer() {
+        assert_eq!(Transition::ud(Reset, Init).unwrap().required, M::PKEY_INDEX | M::PORT | M::QKEY);
+        let rtr = Transition::ud(Init, Rtr).unwrap();
+        assert!(rtr.required.is_empty() && !rtr.optional.intersects(M::AV | M::DEST_QPN | M::PATH_MTU));
+        assert_eq!(Transition::ud(Rtr, Rts).unwrap().required, M::SQ_PSN);
+        assert_eq!(Transition::ud(Sqe, Rts).unwrap().optional, M::CUR_STATE | M::QKEY);
+        assert!(Transition::ud(Rts, Sqe).is_none(), "only the device goes there");
+        assert!(Transition::ud(Err, Rts).is_none());
+    }
+
+    #[test]
     fn every_state_may_go_to_reset_and_every_one_but_reset_to_err() {
         for from in [Reset, Init, Rtr, Rts, Sqd, Sqe, Err] {
             let nothing = Transition { required: M::empty(), optional: M::empty() };
-            for qp_type in [QpType::Rc, QpType::Uc] {
+            for qp_type in [QpType::Rc, QpType::Uc, QpType::Ud] {
                 assert_eq!(Transition::of(qp_type, from, Reset), Some(nothing));
                 assert_eq!(Transition::of(qp_type, from, Err), (from != Reset).then_some(nothing));
             }

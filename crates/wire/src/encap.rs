@@ -284,9 +284,11 @@ impl Encap {
         }
         let udp_len = len16(UDP_LEN + transport.len());
         match (self.src, self.dst) {
-            (IpAddr::V4(src), IpAddr::V4(dst)) => self.write_ipv4(out, src.octets(), dst.octets(), udp_len),
+            (IpAddr::V4(src), IpAddr::V4(dst)) => {
+                out.extend_from_slice(self.ipv4(src.octets(), dst.octets(), udp_len).as_bytes());
+            }
             (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_) | IpAddr::V6(_)) => {
-                self.write_ipv6(out, udp_len);
+                out.extend_from_slice(self.ipv6(udp_len).as_bytes());
             }
         }
         let mut udp = UdpHeader {
@@ -302,7 +304,24 @@ impl Encap {
         out.extend_from_slice(udp.as_bytes());
     }
 
-    fn write_ipv4(&self, out: &mut Vec<u8>, src: [u8; 4], dst: [u8; 4], udp_len: u16) {
+    /// What a receiver of datagrams finds in the first 40 bytes of its buffer, for a packet with `transport_len` bytes from BTH to
+    /// ICRC: the IPv6 header, or 20 zeros and the IPv4 header. As `rxe_resp.c execute()`.
+    pub fn network_header(&self, transport_len: usize) -> [u8; 40] {
+        let mut area = [0; 40];
+        let udp_len = len16(UDP_LEN + transport_len);
+        match (self.src, self.dst) {
+            (IpAddr::V4(src), IpAddr::V4(dst)) => {
+                let ip = self.ipv4(src.octets(), dst.octets(), udp_len);
+                area[40 - IPV4_LEN..].copy_from_slice(ip.as_bytes());
+            }
+            (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_) | IpAddr::V6(_)) => {
+                area.copy_from_slice(self.ipv6(udp_len).as_bytes());
+            }
+        }
+        area
+    }
+
+    fn ipv4(&self, src: [u8; 4], dst: [u8; 4], udp_len: u16) -> Ipv4Header {
         let mut ip = Ipv4Header {
             version_ihl: 0x45,
             tos: self.traffic_class,
@@ -319,20 +338,19 @@ impl Encap {
             Checksum::Given(value) => value,
             Checksum::Computed => InetChecksum::new().add(ip.as_bytes()).finish(),
         });
-        out.extend_from_slice(ip.as_bytes());
+        ip
     }
 
-    fn write_ipv6(&self, out: &mut Vec<u8>, udp_len: u16) {
+    fn ipv6(&self, udp_len: u16) -> Ipv6Header {
         let version_class_flow = 6 << 28 | u32::from(self.traffic_class) << 20 | self.flow_label & 0xf_ffff;
-        let ip = Ipv6Header {
+        Ipv6Header {
             version_class_flow: U32::new(version_class_flow),
             payload_len: U16::new(udp_len),
             next_header: PROTOCOL_UDP,
             hop_limit: self.hop_limit,
             src: userdma_verbs::Gid::from(self.src).bytes(),
             dst: userdma_verbs::Gid::from(self.dst).bytes(),
-        };
-        out.extend_from_slice(ip.as_bytes());
+        }
     }
 
     /// Over addresses, protocol, length, header and payload; 0 means "none", so it is sent as all ones.

@@ -146,8 +146,11 @@ pub(crate) struct QpEx {
     pub(crate) wr_send: Option<unsafe extern "C" fn(*mut QpEx)>,
     pub(crate) wr_send_imm: Option<unsafe extern "C" fn(*mut QpEx, u32)>,
     pub(crate) wr_send_inv: Option<unsafe extern "C" fn(*mut QpEx, u32)>,
-    /// `wr_send_tso`, `wr_set_ud_addr`, `wr_set_xrc_srqn`: of services that are not there.
-    pub(crate) none_before_inline: [usize; 3],
+    /// `wr_send_tso`: of a service that is not there.
+    pub(crate) none_before_ud_addr: usize,
+    pub(crate) wr_set_ud_addr: Option<unsafe extern "C" fn(*mut QpEx, *mut Ah, u32, u32)>,
+    /// `wr_set_xrc_srqn`, too.
+    pub(crate) none_before_inline: usize,
     pub(crate) wr_set_inline_data: Option<unsafe extern "C" fn(*mut QpEx, *mut c_void, usize)>,
     pub(crate) wr_set_inline_data_list: Option<unsafe extern "C" fn(*mut QpEx, usize, *const DataBuf)>,
     pub(crate) wr_set_sge: Option<unsafe extern "C" fn(*mut QpEx, u32, u64, u32)>,

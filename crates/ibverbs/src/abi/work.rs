@@ -31,7 +31,7 @@ pub(crate) struct MwBind {
     pub(crate) bind_info: BindMwInfo,
 }
 
-/// `struct ibv_send_wr`. Its unions are laid out as what reliable connections use of them.
+/// `struct ibv_send_wr`. Its unions are laid out as what connections use of them.
 #[repr(C)]
 pub(crate) struct SendWr {
     pub(crate) wr_id: u64,
@@ -42,8 +42,9 @@ pub(crate) struct SendWr {
     pub(crate) send_flags: c_uint,
     /// Immediate data in network order, or the key to invalidate.
     pub(crate) imm_data: u32,
+    /// `rdma.remote_addr`, `atomic.remote_addr`, or `ud.ah`.
     pub(crate) remote_addr: u64,
-    /// `rdma.rkey`, or `atomic.compare_add`, of which it is the first half.
+    /// `rdma.rkey`, or `atomic.compare_add`, of which it is the first half; or `ud.remote_qpn` and `ud.remote_qkey`.
     pub(crate) rkey_or_compare: u64,
     pub(crate) swap: u64,
     pub(crate) atomic_rkey: u32,

@@ -1,0 +1,314 @@
+//! The sending side: elements become packets in posting order, one each, and complete when they have left.
+
+use userdma_mem::{LinkId, Route, TxBatch, crc32};
+use userdma_objects::{QpShared, SgCursor, UdAddr, WqeRef, WqeRing, gather};
+use userdma_verbs::{PKey, Psn, QKey, QpAttr, QpCap, Qpn, SendFlags, SendOp, Time, Wc, WcStatus};
+use userdma_wire::{Bth, Deth, FlowIcrc, Opcode, Pseudo, extend_icrc, packet_len};
+
+use crate::pace::pace_cost;
+use crate::{Ctx, Out, Path};
+
+/// The sending side of a queue pair.
+#[derive(Debug)]
+pub(super) struct Sender {
+    ring: WqeRing,
+    /// The element that is sent next; those before it were filled, and complete when they have left.
+    next: u64,
+    next_psn: Psn,
+    /// Where the last datagram went: most go to the same place as the one before.
+    path: Option<Path>,
+    /// The next element cannot be sent: it fails with this when it has become the oldest.
+    fault: Option<WcStatus>,
+    /// The destination's pace is reached until then.
+    paced_until: Option<Time>,
+}
+
+/// Why a fill has ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Stop {
+    /// There is nothing to send now.
+    Idle,
+    /// The next datagram needs a batch of its own.
+    Batch,
+}
+
+/// What became of one datagram.
+enum Step {
+    /// It is filled, or nobody will ever see it.
+    Sent,
+    /// It needs another batch.
+    Batch,
+    /// It cannot be sent.
+    Fault(WcStatus),
+}
+
+/// What may be sent to one destination in one fill.
+struct Grant {
+    route: Route,
+    qpn: Qpn,
+    left: u32,
+    spent: u32,
+}
+
+impl Sender {
+    pub(super) fn new(cap: &QpCap) -> Self {
+        let cap = QpCap { max_send_wr: cap.max_send_wr.max(1), ..*cap };
+        Self {
+            ring: WqeRing::of_datagrams(&cap),
+            next: 0,
+            next_psn: Psn::default(),
+            path: None,
+            fault: None,
+            paced_until: None,
+        }
+    }
+
+    /// Begins with `psn`.
+    pub(super) fn start(&mut self, psn: Psn) {
+        self.next_psn = psn;
+    }
+
+    pub(super) fn next_psn(&self) -> Psn {
+        self.next_psn
+    }
+
+    /// The link that the last datagram went by.
+    pub(super) fn link(&self) -> LinkId {
+        self.path.as_ref().map(|path| path.route.link).unwrap_or_default()
+    }
+
+    /// Takes over what was posted.
+    pub(super) fn take_posted(&mut self, qp: &QpShared) {
+        qp.take_sends(&mut self.ring);
+    }
+
+    /// Whether something was filled and has not completed.
+    pub(super) fn awaits_sending(&self) -> bool {
+        self.next > self.ring.head()
+    }
+
+    /// Whether a fill would do something.
+    pub(super) fn can_send(&self) -> bool {
+        self.next < self.ring.tail() && self.fault.is_none() && self.paced_until.is_none()
+    }
+
+    pub(super) fn paced_until(&self) -> Option<Time> {
+        self.paced_until
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Time) {
+        if self.paced_until.is_some_and(|until| until <= now) {
+            self.paced_until = None;
+        }
+    }
+
+    /// The status of a send that cannot leave, if it has become the oldest.
+    pub(super) fn due_fault(&self) -> Option<WcStatus> {
+        self.fault.filter(|_| !self.awaits_sending())
+    }
+
+    /// Appends packets to the batch, all of them for one queue pair.
+    pub(super) fn fill(&mut self, ctx: &mut Ctx<'_>, attr: &QpAttr, batch: &mut TxBatch) -> Stop {
+        self.paced_until = None;
+        let mut grant: Option<Grant> = None;
+        let stop = loop {
+            if self.fault.is_some() {
+                break Stop::Idle;
+            }
+            let Some(&to) = self.ring.addr(self.next) else { break Stop::Idle };
+            if grant.as_ref().is_some_and(|grant| !grant.is_for(&to)) {
+                break Stop::Batch;
+            }
+            let grant = grant.get_or_insert_with(|| Grant::new(ctx, &to));
+            if grant.left == 0 {
+                break Stop::Idle;
+            }
+            match self.send(ctx, attr, batch, &to, grant) {
+                Step::Sent => self.next += 1,
+                Step::Batch => break Stop::Batch,
+                Step::Fault(status) => self.fault = Some(status),
+            }
+        };
+        if let Some(grant) = grant {
+            self.settle_grant(ctx, &grant, stop);
+        }
+        stop
+    }
+
+    /// Pays for what was sent, and asks for more if that was too little.
+    fn settle_grant(&mut self, ctx: &mut Ctx<'_>, grant: &Grant, stop: Stop) {
+        ctx.paces.spend(&grant.route, grant.qpn, grant.spent);
+        if grant.left == 0 && stop == Stop::Idle && self.can_send() {
+            let cost = self.ring.wqe(self.next).map_or(0, |wqe| pace_cost(wqe.len));
+            self.paced_until = Some(ctx.paces.ask(ctx.now, &grant.route, grant.qpn, cost));
+        }
+    }
+
+    fn send(
+        &mut self,
+        ctx: &mut Ctx<'_>,
+        attr: &QpAttr,
+        batch: &mut TxBatch,
+        to: &UdAddr,
+        grant: &mut Grant,
+    ) -> Step {
+        let Some(&wqe) = self.ring.wqe(self.next) else { return Step::Fault(WcStatus::LocQpOpErr) };
+        if to.ah.pd != ctx.qp.pd() {
+            return Step::Fault(WcStatus::LocQpOpErr);
+        }
+        if wqe.len > to.ah.mtu.bytes() {
+            // As `rxe_req.c rxe_requester()`, which has it from the standard: no packet, and no error.
+            ctx.stats.send_too_long += 1;
+            self.next_psn = self.next_psn.add(1);
+            return Step::Sent;
+        }
+        let step = self.put(ctx, attr, batch, to);
+        if matches!(step, Step::Sent) {
+            grant.spend(pace_cost(wqe.len));
+            self.next_psn = self.next_psn.add(1);
+        }
+        step
+    }
+
+    /// Writes the packet of the next element.
+    fn put(&mut self, ctx: &Ctx<'_>, attr: &QpAttr, batch: &mut TxBatch, to: &UdAddr) -> Step {
+        let Some(element) = self.ring.get(self.next) else { return Step::Fault(WcStatus::LocQpOpErr) };
+        let (opcode, imm) = match element.wqe.op {
+            SendOp::Send => (Opcode::UdSendOnly, None),
+            SendOp::SendWithImm(imm) => (Opcode::UdSendOnlyImm, Some(imm)),
+            SendOp::SendWithInv(_)
+            | SendOp::Write(_)
+            | SendOp::WriteWithImm(..)
+            | SendOp::Read(_)
+            | SendOp::Atomic(..)
+            | SendOp::LocalInv(_)
+            | SendOp::BindMw(_) => return Step::Fault(WcStatus::LocQpOpErr),
+        };
+        let mut bth = Bth::new(opcode, to.remote_qpn, self.next_psn, PKey::DEFAULT);
+        bth.set_solicited(element.wqe.flags.contains(SendFlags::SOLICITED));
+        let deth = Deth::new(qkey(to.remote_qkey, attr.qkey), ctx.qp.qpn());
+        let len = element.wqe.len as usize;
+        let size = packet_len(opcode, len);
+        let before = batch.count();
+        let mut out = Out { path: path_to(&mut self.path, &to.ah.route), attr, batch, before };
+        let Some(place) = out.push(size) else { return Step::Batch };
+        let filled = place.fill(
+            &bth,
+            len,
+            |writer| match imm {
+                Some(imm) => writer.deth(&deth).imm(imm),
+                None => writer.deth(&deth),
+            },
+            |payload, crc| copy_payload(ctx, element, payload, crc),
+        );
+        if filled.is_err() {
+            batch.pop(size);
+            return Step::Fault(WcStatus::LocProtErr);
+        }
+        Step::Sent
+    }
+
+    /// What was filled completes.
+    pub(super) fn complete_sent(&mut self, ctx: &mut Ctx<'_>) {
+        while self.awaits_sending() {
+            let Some(wqe) = self.ring.pop() else { break };
+            ctx.qp.retire_sends(1);
+            if wqe.flags.contains(SendFlags::SIGNALED) {
+                let opcode = wqe.op.opcode().wc_opcode();
+                let mut wc = Wc::new(wqe.wr_id, WcStatus::Success, opcode, ctx.qp.qpn());
+                wc.byte_len = wqe.len;
+                ctx.effects.complete(ctx.send_cq, wc, false);
+            }
+        }
+    }
+
+    /// The oldest element fails.
+    pub(super) fn fail(&mut self, ctx: &mut Ctx<'_>, status: WcStatus) {
+        self.fault = None;
+        self.retire(ctx, status);
+    }
+
+    /// Completes everything as flushed, also what is still with the poster.
+    pub(super) fn flush(&mut self, ctx: &mut Ctx<'_>) {
+        (self.fault, self.paced_until) = (None, None);
+        loop {
+            self.take_posted(ctx.qp);
+            if !self.retire(ctx, WcStatus::WrFlushErr) {
+                return;
+            }
+        }
+    }
+
+    /// The oldest element completes with this error; whether there was one.
+    fn retire(&mut self, ctx: &mut Ctx<'_>, status: WcStatus) -> bool {
+        let Some(wqe) = self.ring.pop() else { return false };
+        self.next = self.next.max(self.ring.head());
+        ctx.qp.retire_sends(1);
+        let wc = Wc::new(wqe.wr_id, status, wqe.op.opcode().wc_opcode(), ctx.qp.qpn());
+        ctx.effects.complete(ctx.send_cq, wc, false);
+        true
+    }
+
+    /// Forgets every element.
+    pub(super) fn clear(&mut self) {
+        self.ring.clear();
+        self.next = self.ring.head();
+        (self.path, self.fault, self.paced_until) = (None, None, None);
+    }
+}
+
+impl Grant {
+    fn new(ctx: &mut Ctx<'_>, to: &UdAddr) -> Self {
+        let (route, qpn) = (to.ah.route, to.remote_qpn);
+        Self { route, qpn, left: ctx.paces.budget(ctx.now, &route, qpn), spent: 0 }
+    }
+
+    fn is_for(&self, to: &UdAddr) -> bool {
+        self.qpn == to.remote_qpn && self.route == to.ah.route
+    }
+
+    fn spend(&mut self, cost: u32) {
+        self.left = self.left.saturating_sub(cost);
+        self.spent = self.spent.saturating_add(cost);
+    }
+}
+
+/// The path by `route`: that of the datagram before, or a new one.
+fn path_to<'a>(last: &'a mut Option<Path>, route: &Route) -> &'a mut Path {
+    if last.as_ref().is_some_and(|path| path.route != *route) {
+        *last = None;
+    }
+    last.get_or_insert_with(|| {
+        let pseudo = Pseudo::new(route.local, route.remote, route.local_port, route.remote_port);
+        Path { route: *route, icrc: FlowIcrc::with_crc32(pseudo, crc32) }
+    })
+}
+
+/// The key that is sent: the one that the request names, or the queue pair's own if that has its top bit set. Such keys are for
+/// those to give out who may set them.
+fn qkey(requested: QKey, own: QKey) -> QKey {
+    if requested.get() & CONTROLLED != 0 { own } else { requested }
+}
+
+/// The payload is not where the element says.
+struct Missing;
+
+fn copy_payload(
+    ctx: &Ctx<'_>,
+    element: WqeRef<'_>,
+    payload: &mut [u8],
+    crc: Option<&mut u32>,
+) -> Result<(), Missing> {
+    if !element.wqe.flags.contains(SendFlags::INLINE) {
+        let mut cursor = SgCursor::default();
+        return gather(ctx.mrs, ctx.qp.pd(), element.sgl, &mut cursor, payload, crc).map_err(|_| Missing);
+    }
+    payload.copy_from_slice(element.inline.get(..payload.len()).ok_or(Missing)?);
+    if let Some(crc) = crc {
+        *crc = extend_icrc(*crc, payload);
+    }
+    Ok(())
+}
+
+/// The top bit of a queue key.
+const CONTROLLED: u32 = 1 << 31;
