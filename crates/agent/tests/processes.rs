@@ -101,6 +101,23 @@ impl Other {
         assert_eq!(self.line(), "closed");
     }
 
+    /// Stops it, and waits until each of its threads has stopped.
+    fn stop(&self) {
+        kill_process(Pid::from_child(&self.process), Signal::STOP).unwrap();
+        let is_stopped = |task: std::io::Result<std::fs::DirEntry>| {
+            let stat = std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap();
+            // Behind the name, which is in parentheses.
+            stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+        };
+        while !std::fs::read_dir(format!("/proc/{}/task", self.process.id())).unwrap().all(is_stopped) {
+            std::thread::yield_now();
+        }
+    }
+
+    fn go_on(&self) {
+        kill_process(Pid::from_child(&self.process), Signal::CONT).unwrap();
+    }
+
     fn kill(mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
@@ -288,15 +305,14 @@ fn a_stopped_agent_is_named_to_those_who_come_and_disturbs_nobody_else() {
     let sender = UdpSocket::bind("127.0.64.3:0").unwrap();
     let agent = Other::start("stopped", AT);
     let mut other = Other::start("stopped", AT);
-    let pid = Pid::from_child(&agent.process);
-    kill_process(pid, Signal::STOP).unwrap();
+    agent.stop();
     let said = Other::begin("stopped", AT, None).line();
     let expected = format!("refused: process {}, which hands out slots of the port", agent.process.id());
     assert!(said.starts_with(&expected) && said.ends_with("is it stopped?"), "{said}");
     other.assert_reached(&sender, AT);
     // It goes without being stopped by the agent, which takes the slot back when it can.
     other.close(40);
-    kill_process(pid, Signal::CONT).unwrap();
+    agent.go_on();
     let mut next = Other::start("stopped", AT);
     assert_eq!((next.slot, next.first_index), (2, 40));
     next.assert_reached(&sender, AT);
@@ -310,14 +326,13 @@ fn what_a_stopped_process_has_is_given_to_nobody() {
     let agent = Other::start("sleeper", AT);
     let mut sleeper = Other::start("sleeper", AT);
     let mut other = Other::start("sleeper", AT);
-    let pid = Pid::from_child(&sleeper.process);
-    kill_process(pid, Signal::STOP).unwrap();
+    sleeper.stop();
     agent.kill();
     let mut new = Other::start("sleeper", AT);
     assert_eq!(new.slot, 1, "that of the dead");
     other.assert_reached(&sender, AT);
     new.assert_reached(&sender, AT);
-    kill_process(pid, Signal::CONT).unwrap();
+    sleeper.go_on();
     sleeper.assert_reached(&sender, AT);
 }
 

@@ -27,6 +27,11 @@ fn used(run: impl FnOnce()) -> Duration {
     cpu_time() - before
 }
 
+/// Ports of their own: on a shared one, others' processes may have their agent in this one.
+fn alone() -> AsyncOptions {
+    AsyncOptions { private_port: Some(14_181), ..AsyncOptions::default() }
+}
+
 fn sleep_and_send(a: &userdma::AsyncQp) -> impl FnOnce() + '_ {
     || {
         std::thread::sleep(IDLE);
@@ -36,7 +41,7 @@ fn sleep_and_send(a: &userdma::AsyncQp) -> impl FnOnce() + '_ {
 
 #[test]
 fn waiting_takes_no_cpu_time() {
-    let (a, b) = async_pair_with(181, &AsyncOptions::default());
+    let (a, b) = async_pair_with(181, &alone());
     let theirs = b.mr(64, 0);
     // Warm, and after traffic: leases and polls have their effect.
     let round = || {
@@ -62,8 +67,7 @@ fn waiting_takes_no_cpu_time() {
 fn waiting_on_tokio_takes_no_cpu_time() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let guard = runtime.enter();
-    let (a, b) =
-        async_pair_with(182, &AsyncOptions { cq: userdma::AsyncCq::with_tokio, ..AsyncOptions::default() });
+    let (a, b) = async_pair_with(182, &AsyncOptions { cq: userdma::AsyncCq::with_tokio, ..alone() });
     drop(guard);
     let theirs = b.mr(64, 0);
     let task = used(|| {

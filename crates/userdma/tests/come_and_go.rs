@@ -6,14 +6,16 @@ mod common;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{Side, pair};
-use userdma::{Cq, SendFlags};
+use common::{Side, pair_on};
+use userdma::{Cq, Device, SendFlags};
 
 /// Some never meet a peer, some go with requests under way; beside them another queue pair writes.
 #[test]
 fn queue_pairs_that_come_and_go_leave_nothing_behind() {
     const COUNT: u64 = 2000;
-    let (a, b) = pair(212);
+    // Ports of their own: on a shared one, others' processes may have their agent in this one.
+    let device = |host| Device::builder().address([127, 0, 212, host]).private_port(14_212);
+    let (a, b) = pair_on(device(2), device(3));
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| write_on(&a, &b, &is_over));

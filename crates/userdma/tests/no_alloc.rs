@@ -7,8 +7,8 @@ mod common;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::{Side, pair};
-use userdma::{Mr, SendFlags, Wc, WcStatus};
+use common::{Side, pair_on};
+use userdma::{Device, Mr, SendFlags, Wc, WcStatus};
 
 /// Counts what all threads of the process allocate.
 struct Counting;
@@ -48,7 +48,9 @@ type Operation = fn(&Side, &Side, &Mr, &Mr);
 /// One test, so that no other runs beside it.
 #[test]
 fn a_packet_costs_no_allocation() {
-    let (a, b) = pair(120);
+    // Ports of their own: on a shared one, others' processes may have their agent in this one.
+    let device = |host| Device::builder().address([127, 0, 120, host]).private_port(14_120);
+    let (a, b) = pair_on(device(2), device(3));
     let (mine, theirs) = (a.mr(LEN, 1), b.mr(LEN, 2));
     let operations: [(&str, Operation); 5] =
         [("SEND", send), ("WRITE", write), ("READ", read), ("FETCH_ADD", fetch_add), ("wait", send_and_wait)];

@@ -268,7 +268,10 @@ fn processor_time() -> Duration {
 /// Runs one test of this file in another process.
 fn run_alone(test: &str) {
     let exe = std::env::current_exe().unwrap();
-    let status = std::process::Command::new(exe).args(["--exact", test]).env(CHILD, "1").status().unwrap();
+    let mut command = std::process::Command::new(exe);
+    // With an agent of its own, which serves no others meanwhile.
+    command.args(["--exact", test]).env(CHILD, "1").env("USERDMA_AGENT", "alone");
+    let status = command.status().unwrap();
     assert!(status.success());
 }
 

@@ -22,6 +22,8 @@ pub(crate) struct AsyncOptions {
     pub(crate) rts: RtsAttr,
     pub(crate) qp: fn(QpBuilder) -> QpBuilder,
     pub(crate) cqe: u32,
+    /// The devices' port, if it is not 4791, which is shared.
+    pub(crate) private_port: Option<u16>,
     /// Who drives.
     pub(crate) cq: fn(&Device, u32) -> Result<AsyncCq, Error>,
 }
@@ -34,6 +36,7 @@ impl Default for AsyncOptions {
             rts: RtsAttr::default(),
             qp: |b| b,
             cqe: 256,
+            private_port: None,
             cq: AsyncCq::with_thread,
         }
     }
@@ -45,7 +48,10 @@ pub(crate) fn async_pair(net: u8) -> (AsyncSide, AsyncSide) {
 }
 
 pub(crate) fn async_pair_with(net: u8, options: &AsyncOptions) -> (AsyncSide, AsyncSide) {
-    let open = |host| Device::builder().address([127, 0, net, host]).faults(options.faults).open().unwrap();
+    let open = |host| {
+        let builder = Device::builder().address([127, 0, net, host]).faults(options.faults);
+        options.private_port.map_or(builder.clone(), |port| builder.private_port(port)).open().unwrap()
+    };
     let (a, b) = (open(2), open(3));
     let (a_cq, b_cq) = ((options.cq)(&a, options.cqe).unwrap(), (options.cq)(&b, options.cqe).unwrap());
     connect_async((a, a_cq), (b, b_cq), options)
