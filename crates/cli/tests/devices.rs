@@ -9,7 +9,7 @@ use common::{Ran, command, scratch};
 fn with(args: &[&str], config: &Path, devices: &str) -> Ran {
     let mut command = command(args);
     command.env("USERDMA_CONFIG", config).env("USERDMA_DEVICES", devices);
-    command.output().unwrap().into()
+    command.output().expect("the program runs").into()
 }
 
 #[test]

@@ -189,8 +189,12 @@ impl Uc {
 
     /// Takes the queue pair to ERR and flushes what is posted.
     fn enter_error(&mut self, ctx: &mut Ctx<'_>) {
+        let was_there = self.state == QpState::Err;
         self.set_state(ctx, QpState::Err);
         self.flush(ctx);
+        if !was_there {
+            ctx.report_last_wqe();
+        }
     }
 
     fn flush(&mut self, ctx: &mut Ctx<'_>) {

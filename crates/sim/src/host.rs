@@ -8,8 +8,8 @@ use userdma_mem::{Buffer, LinkCaps, LinkId, Region, TxBatch};
 use userdma_nic::{Doorbells, GidEntry, Shard, ShardConfig};
 use userdma_objects::{Cq, MrKeys, PdId, QpShared, Srq};
 use userdma_verbs::{
-    AccessFlags, AsyncEvent, Gid, PostError, QpInitAttr, QpType, Qpn, RecvWr, RemoteAddr, SendFlags, SendOp,
-    SendWr, Sge, SrqInitAttr, Time, Wc,
+    AccessFlags, AsyncEvent, Gid, PostError, QpInitAttr, Qpn, RecvWr, RemoteAddr, SendFlags, SendOp, SendWr,
+    Sge, SrqInitAttr, Time, Wc,
 };
 
 use crate::ConnectOptions;
@@ -87,7 +87,7 @@ impl Host {
     pub fn create_on(&mut self, options: &ConnectOptions, srq: Option<&Srq>) -> QpEnd {
         let send_cq = self.shard.create_cq(options.cqe, None).expect("a completion queue");
         let recv_cq = self.shard.create_cq(options.cqe, None).expect("a completion queue");
-        let init = QpInitAttr { qp_type: QpType::Rc, cap: options.cap, sq_sig_all: options.sq_sig_all };
+        let init = QpInitAttr { qp_type: options.service, cap: options.cap, sq_sig_all: options.sq_sig_all };
         let srqn = srq.map(Srq::srqn);
         let made = self.shard.create_qp_on(self.pd, &init, send_cq.number(), recv_cq.number(), srqn);
         QpEnd { qp: made.expect("a queue pair"), send_cq, recv_cq }

@@ -8,8 +8,8 @@ use userdma_ibt::Window;
 use userdma_mem::{Frame, LinkCaps};
 use userdma_nic::ShardConfig;
 use userdma_verbs::{
-    AccessFlags, AckTimeout, AhAttr, GlobalRoute, Mtu, Psn, QpAttr, QpAttrMask as M, QpCap, QpState, Qpn,
-    RnrTimer, Time,
+    AccessFlags, AckTimeout, AhAttr, GlobalRoute, Mtu, Psn, QpAttr, QpAttrMask as M, QpCap, QpState, QpType,
+    Qpn, RnrTimer, Time,
 };
 
 use crate::{Direction, Faults, Host, Network, QpEnd, Transit};
@@ -71,6 +71,8 @@ impl Default for PairOptions {
 /// How a connection is made; both sides alike except for their first PSNs.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectOptions {
+    /// The transport service: a reliable or an unreliable connection.
+    pub service: QpType,
     /// Sizes of the queues.
     pub cap: QpCap,
     /// Every send completes.
@@ -96,9 +98,10 @@ pub struct ConnectOptions {
 }
 
 impl Default for ConnectOptions {
-    /// 64 requests of 4 elements a queue, MTU 1024, every right, a timeout of 1 ms, 7 retries, RNR for ever.
+    /// A reliable connection, 64 requests of 4 elements a queue, MTU 1024, every right, a timeout of 1 ms, 7 retries, RNR for ever.
     fn default() -> Self {
         Self {
+            service: QpType::Rc,
             cap: QpCap {
                 max_send_wr: 64,
                 max_recv_wr: 64,
@@ -147,7 +150,7 @@ impl Pair {
         self.now
     }
 
-    /// A reliable connection in RTS on both sides, each with its own completion queues.
+    /// A connection in RTS on both sides, each with its own completion queues.
     pub fn connect(&mut self, options: &ConnectOptions) -> [QpEnd; 2] {
         let ends = [self.create(0, options), self.create(1, options)];
         self.join(&ends, options);
@@ -164,6 +167,7 @@ impl Pair {
         for end in [0, 1] {
             for (state, mask) in UP {
                 let attr = self.attr_to(end, hosts[1 - end], ends[1 - end].qp.qpn(), options, state);
+                let mask = mask_of(options.service, mask);
                 self.modify(hosts[end], ends[end].qp.qpn(), &attr, mask);
             }
         }
@@ -386,4 +390,16 @@ const RTS: M = M::STATE
     .union(M::RETRY_CNT)
     .union(M::RNR_RETRY)
     .union(M::SQ_PSN)
+    .union(M::MAX_QP_RD_ATOMIC);
+/// What a transition of [`UP`] takes with this service.
+pub(crate) fn mask_of(service: QpType, mask: M) -> M {
+    if service == QpType::Uc { mask.difference(OF_RC) } else { mask }
+}
+
+/// What an unreliable connection does not take.
+const OF_RC: M = M::MAX_DEST_RD_ATOMIC
+    .union(M::MIN_RNR_TIMER)
+    .union(M::TIMEOUT)
+    .union(M::RETRY_CNT)
+    .union(M::RNR_RETRY)
     .union(M::MAX_QP_RD_ATOMIC);

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use userdma::{AccessFlags, AckTimeout, Mtu, Psn, RnrTimer};
+use userdma::{AccessFlags, AckTimeout, Mtu, Psn, QpType, RnrTimer};
 
 use crate::ledger::number;
 
@@ -15,7 +15,7 @@ both    -d OWN ADDRESS  -p TCP-PORT (18515)  -m PATH-MTU (1024)  -P first PSN (0
         -r retry count (7)  -R RNR retry (7)  -N min RNR timer (12)  -a outstanding READs and atomics (4)
         -b region, MiB (8)  -w N type 2 memory windows over the server's region  -X WHAT plant a wrong byte
         -B poll instead of sleeping  -c FILE capture  -F FAULTS of received packets, as loss=0.01,seed=7
-        -n N connections at once (1), on TCP ports from -p on
+        -n N connections at once (1), on TCP ports from -p on  -t SERVICE rc or uc (rc)
 server  -q receives kept posted (16)  -z size of each (64 KiB)  -D MS post them later
         -E receives may end in error  -A rights of the region (wra)  -Z sleep until the client is done
 client  -S signal every operation  -1 one operation at a time";
@@ -42,6 +42,7 @@ pub(crate) struct Options {
     pub(crate) server: Option<IpAddr>,
     pub(crate) operations: String,
     pub(crate) tcp_port: u16,
+    pub(crate) service: QpType,
     /// Connections at once.
     pub(crate) count: u16,
     pub(crate) mtu: Mtu,
@@ -74,6 +75,7 @@ impl Default for Options {
             server: None,
             operations: "send".into(),
             tcp_port: 18515,
+            service: QpType::Rc,
             count: 1,
             mtu: Mtu::Mtu1024,
             psn: Psn::new(0x1000),
@@ -143,6 +145,7 @@ impl Options {
             "-s" => self.server = Some(value.parse().ok()?),
             "-o" => self.operations = value.into(),
             "-p" => self.tcp_port = value.parse().ok()?,
+            "-t" => self.service = service(value)?,
             "-n" => self.count = value.parse().ok().filter(|n| (1..=64).contains(n))?,
             "-m" => self.mtu = Mtu::from_bytes(value.parse().ok()?)?,
             "-P" => self.psn = Psn::new(u32::try_from(number(value)?).ok()?),
@@ -177,6 +180,14 @@ fn plant(value: &str) -> Option<Plant> {
     plants.into_iter().find(|(name, _)| *name == value).map(|(_, plant)| plant)
 }
 
+fn service(value: &str) -> Option<QpType> {
+    match value {
+        "rc" => Some(QpType::Rc),
+        "uc" => Some(QpType::Uc),
+        _ => None,
+    }
+}
+
 fn rights(value: &str) -> Option<AccessFlags> {
     value.chars().try_fold(AccessFlags::empty(), |rights, letter| match letter {
         'w' => Some(rights | AccessFlags::REMOTE_WRITE),
@@ -202,6 +213,7 @@ mod tests {
         assert_eq!((options.mtu, options.psn), (Mtu::Mtu4096, Psn::new(0xff_fffd)));
         assert_eq!((options.windows, options.receive_len, options.errors_expected), (3, 100, true));
         assert_eq!(options.rights, AccessFlags::REMOTE_READ);
+        assert_eq!((options.service, parse("-d x -t uc").unwrap().service), (QpType::Rc, QpType::Uc));
     }
 
     #[test]
@@ -216,5 +228,6 @@ mod tests {
         assert_eq!(parse("-d x -m 1000").err().as_deref(), Some("-m 1000: not possible"));
         assert!(parse("-d x -n 0").is_err() && parse("-d x -p 65535 -n 2").is_err());
         assert!(parse("").is_err() && parse("-d x -q 0").is_err() && parse("-d x -Q").is_err());
+        assert!(parse("-d x -t ud").is_err());
     }
 }

@@ -83,6 +83,7 @@ impl<'a> Side<'a> {
         let landing = pd.alloc(landing_len(options), AccessFlags::LOCAL_WRITE)?;
         let qp = pd
             .create_qp(&cq, &cq)
+            .service(options.service)
             .max_send_wr(128)
             .max_recv_wr(256)
             .max_send_sge(2)

@@ -49,6 +49,11 @@ impl Ledger {
         self.has_failed = false;
     }
 
+    /// The queue was taken out of its error: what is posted from now on may succeed.
+    pub(super) fn recover(&mut self) {
+        self.has_failed = false;
+    }
+
     /// Requests that have not completed and must, in the end.
     pub(super) fn owed(&self) -> usize {
         self.signaled[self.done..].iter().filter(|signaled| **signaled).count()

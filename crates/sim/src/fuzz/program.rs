@@ -87,6 +87,12 @@ impl Request {
         Opcode::from_byte(self.opcode).unwrap_or(Opcode::ALL[usize::from(self.opcode) % Opcode::ALL.len()])
     }
 
+    /// The same of an unreliable connection, where that has such an opcode.
+    pub(super) fn to_unreliable(self) -> Self {
+        let opcode = self.opcode() as u8 & 0x1f | 0x20;
+        if Opcode::from_byte(opcode).is_some() { Self { opcode, ..self } } else { self }
+    }
+
     fn read(u: &mut Unstructured<'_>) -> Result<Self> {
         let [opcode, flags, psn] = u.arbitrary()?;
         let mut request = Self { opcode, flags, psn: psn.cast_signed(), ..Self::default() };

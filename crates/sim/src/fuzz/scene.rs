@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use userdma_mem::{Frame, FrameMeta, LinkId};
 use userdma_verbs::{
-    AccessFlags, AsyncEvent, Mtu, Psn, QpAttr, QpAttrMask, QpState, Qpn, SendFlags, SendOp, Time, WcStatus,
+    AccessFlags, AsyncEvent, Mtu, Psn, QpAttr, QpAttrMask, QpState, QpType, Qpn, SendFlags, SendOp, Time,
+    WcStatus,
 };
 
 use super::arena::Arena;
@@ -40,13 +41,13 @@ pub(super) struct Scene {
 
 impl Scene {
     /// Everything made and connected, the window bound, nothing sent.
-    pub(super) fn new(role: Role, setup: &Setup) -> Self {
+    pub(super) fn new(role: Role, service: QpType, setup: &Setup) -> Self {
         let mut pair = Pair::new(&PairOptions { ipv6: setup.bits & 0x80 != 0, ..PairOptions::default() });
         let healthy = pair.connect(&ConnectOptions::default());
         let memories =
             [0, 1].map(|side: usize| pair.hosts[side].memory(2 * HEALTHY, AccessFlags::LOCAL_WRITE));
         let arena = Arena::new(&mut pair.hosts[1]);
-        let options = options(setup);
+        let options = ConnectOptions { service, ..options(setup) };
         let under_test = pair.create(1, &options);
         let peer = Peer::new(meta(&pair), under_test.qp.qpn(), options.mtu.bytes() as usize, options.psn[1]);
         pair.net.set_filter(peer.watch(PEER));
@@ -93,7 +94,9 @@ impl Scene {
             Step::Request(request) => {
                 let expected = self.attr().rq_psn;
                 self.bad_icrcs += u64::from(request.flags & Request::BAD_ICRC != 0);
-                let packet = self.peer.request(request, expected, &self.arena);
+                let is_unreliable = self.options.service == QpType::Uc;
+                let request = if is_unreliable { request.to_unreliable() } else { *request };
+                let packet = self.peer.request(&request, expected, &self.arena);
                 self.deliver(&packet);
             }
             Step::Answer(answer) => {
@@ -139,8 +142,13 @@ impl Scene {
         let attr = QpAttr { qp_state: to, en_sqd_async_notify: true, ..QpAttr::default() };
         let mut mask = QpAttrMask::STATE;
         mask.set(QpAttrMask::EN_SQD_ASYNC_NOTIFY, to == QpState::Sqd);
+        let was_failed = self.attr().qp_state == QpState::Sqe;
         // Refused where the states do not allow it.
-        let _ = self.pair.hosts[1].shard.modify_qp(self.pair.now(), qpn, &attr, mask);
+        let modified = self.pair.hosts[1].shard.modify_qp(self.pair.now(), qpn, &attr, mask);
+        if was_failed && to == QpState::Rts && modified.is_ok() {
+            self.poll();
+            self.sends.recover();
+        }
         self.pair.progress();
     }
 
@@ -161,7 +169,7 @@ impl Scene {
         let qpn = self.under_test.qp.qpn();
         for &(state, mask) in up {
             let attr = self.pair.attr(1, PEER, &self.options, state);
-            self.pair.modify(1, qpn, &attr, mask);
+            self.pair.modify(1, qpn, &attr, crate::pair::mask_of(self.options.service, mask));
         }
     }
 
@@ -266,8 +274,8 @@ impl Scene {
                 let open = (self.sends.owed(), self.recvs.owed());
                 assert_eq!(open, (0, 0), "work requests that were not flushed");
             }
-            QpState::Rts => assert_eq!(self.sends.owed(), 0, "sends that never complete"),
-            QpState::Reset | QpState::Init | QpState::Rtr | QpState::Sqd | QpState::Sqe => {}
+            QpState::Rts | QpState::Sqe => assert_eq!(self.sends.owed(), 0, "sends that never complete"),
+            QpState::Reset | QpState::Init | QpState::Rtr | QpState::Sqd => {}
         }
     }
 

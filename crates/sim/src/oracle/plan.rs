@@ -7,7 +7,7 @@ use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use userdma_ibt::Window;
 use userdma_mem::LinkCaps;
-use userdma_verbs::{AccessFlags, AckTimeout, Mtu, Psn, QpCap, RnrTimer};
+use userdma_verbs::{AccessFlags, AckTimeout, Mtu, Psn, QpCap, QpType, RnrTimer};
 
 use crate::{ConnectOptions, Faults, PairOptions};
 
@@ -236,6 +236,7 @@ fn draw_connect(rng: &mut SmallRng) -> ConnectOptions {
     let lacking = [AccessFlags::REMOTE_WRITE, AccessFlags::REMOTE_READ, AccessFlags::REMOTE_ATOMIC];
     let lacking = if rng.random_bool(0.15) { pick(rng, &lacking) } else { AccessFlags::empty() };
     ConnectOptions {
+        service: QpType::Rc,
         cap: QpCap {
             max_send_wr,
             max_recv_wr,

@@ -6,7 +6,7 @@ use super::*;
 const SETUP: Setup = Setup { bits: 0x07, limits: 0xfc, before_wrap: 1 };
 
 fn scene(role: Role, steps: &[Step]) -> Scene {
-    let mut scene = Scene::new(role, &SETUP);
+    let mut scene = Scene::new(role, QpType::Rc, &SETUP);
     for step in steps {
         scene.step(step);
         scene.check();
@@ -21,6 +21,16 @@ fn a_request_is_executed() {
     let scene = scene(Role::Responder, &[Step::Recv(Recv { kind: 0, len: 100 }), Step::Request(send)]);
     assert_eq!((scene.recvs.next_id(), scene.recvs.owed()), (1, 0), "the receive has completed");
     assert_eq!(scene.attr().rq_psn, Psn::new(0), "and the PSN has wrapped");
+}
+
+#[test]
+fn a_message_of_an_unreliable_connection_is_executed() {
+    let send = Request { opcode: 4, payload: 20, ..Request::default() };
+    let mut scene = Scene::new(Role::Responder, QpType::Uc, &SETUP);
+    scene.step(&Step::Recv(Recv { kind: 0, len: 100 }));
+    scene.step(&Step::Request(send));
+    scene.check();
+    assert_eq!((scene.recvs.next_id(), scene.recvs.owed()), (1, 0), "the receive has completed");
 }
 
 #[test]
