@@ -175,7 +175,7 @@ fn specs() -> Result<Vec<DeviceSpec>, Refused> {
         eprintln!("userdma: devices: {error}");
         match error {
             DevicesError::Interfaces(source) => Refused(source.raw_os_error().unwrap_or(libc::EIO)),
-            _ => INVALID,
+            DevicesError::Word { .. } | DevicesError::File(_) | _ => INVALID,
         }
     })
 }

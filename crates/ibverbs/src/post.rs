@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::mem::MaybeUninit;
 
 use userdma_host::Host;
-use userdma_objects::{QpShared, UdAddr};
+use userdma_objects::UdAddr;
 use userdma_verbs::{
     AccessFlags, AtomicOp, BindMw, DeviceAttr, LKey, PostError, QpType, RKey, RecvWr, RemoteAddr, SendFlags,
     SendOp, SendWr, Sge,

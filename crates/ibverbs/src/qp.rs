@@ -151,11 +151,13 @@ fn service(init: &abi::QpInitAttr) -> Result<QpType, Refused> {
     const RC: c_int = QpType::Rc as c_int;
     const UC: c_int = QpType::Uc as c_int;
     const UD: c_int = QpType::Ud as c_int;
+    const XRC_SEND: c_int = QpType::XrcSend as c_int;
+    const XRC_RECV: c_int = QpType::XrcRecv as c_int;
     match init.qp_type {
         RC => Ok(QpType::Rc),
         UC => Ok(QpType::Uc),
         UD => Ok(QpType::Ud),
-        UC..=PACKET_XRC_DRIVER => Err(UNSUPPORTED),
+        RAW_PACKET | XRC_SEND | XRC_RECV | DRIVER => Err(UNSUPPORTED),
         _ => Err(INVALID),
     }
 }
@@ -234,5 +236,7 @@ impl QpObject {
 const MASK_PD: u32 = 1;
 const MASK_CREATE_FLAGS: u32 = 1 << 2;
 const MASK_SEND_OPS: u32 = 1 << 6;
-/// `IBV_QPT_DRIVER`, the last of the services.
-const PACKET_XRC_DRIVER: c_int = 0xff;
+/// `IBV_QPT_RAW_PACKET`.
+const RAW_PACKET: c_int = 8;
+/// `IBV_QPT_DRIVER`.
+const DRIVER: c_int = 0xff;

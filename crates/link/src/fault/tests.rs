@@ -172,7 +172,9 @@ fn nothing_passes_a_link_that_is_down() {
     let mut injector = injector("down=10us..20us,delay=5us");
     let mut out = Vec::new();
     for us in 0..30 {
-        injector.apply(at(us), &packet(us as u32), meta(0), &mut |bytes, _| out.push(number(bytes)));
+        injector.apply(at(us), &packet(u32::try_from(us).expect("few")), meta(0), &mut |bytes, _| {
+            out.push(number(bytes))
+        });
     }
     injector.poll(at(40), &mut |bytes, _| out.push(number(bytes)));
     // What was on its way when the link went down is lost with it.
