@@ -98,7 +98,14 @@ fn exchange(seed: u64, faults: Faults) -> u32 {
                 lens[wc.imm_data as usize],
                 match wc.opcode {
                     WcOpcode::Recv => place(wc.wr_id),
-                    _ => place_of(wc.imm_data),
+                    WcOpcode::Send
+                    | WcOpcode::RdmaWrite
+                    | WcOpcode::RdmaRead
+                    | WcOpcode::CompSwap
+                    | WcOpcode::FetchAdd
+                    | WcOpcode::BindMw
+                    | WcOpcode::LocalInv
+                    | WcOpcode::RecvRdmaWithImm => place_of(wc.imm_data),
                 },
             );
             assert_eq!(wc.byte_len, want, "{about}");
