@@ -173,7 +173,8 @@ impl Agent {
         self.clients[at].holds = Some(Held { place: place.clone(), slot: grant.slot, taken });
         let sent = self.send_all_parks(at, &place).and_then(|()| self.send(at, &reply, &descriptors));
         if sent.is_err() {
-            self.end(at, None);
+            // It has gone without ever having had the slot.
+            self.end(at, Some(grant.first_index));
         }
     }
 

@@ -29,6 +29,16 @@ pub(crate) fn watch(device: &Arc<Shared>) {
 }
 
 extern "C" fn at_exit() {
+    each_open(|device| {
+        // Without a thread there is no queue pair.
+        if device.has_thread.load(Ordering::Relaxed) && device.check().is_ok() {
+            say_farewell(device);
+        }
+    });
+}
+
+/// Looks at each open device, without waiting for any lock.
+pub(crate) fn each_open(mut look: impl FnMut(&Shared)) {
     let open = match OPEN.try_lock() {
         Ok(open) => open,
         Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -36,10 +46,7 @@ extern "C" fn at_exit() {
         Err(TryLockError::WouldBlock) => return,
     };
     for device in open.iter().filter_map(Weak::upgrade) {
-        // Without a thread there is no queue pair.
-        if device.has_thread.load(Ordering::Relaxed) && device.check().is_ok() {
-            say_farewell(&device);
-        }
+        look(&device);
     }
 }
 

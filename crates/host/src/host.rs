@@ -22,6 +22,7 @@ use crate::channel::Descriptor;
 use crate::command::{Commands, lock};
 use crate::drive::{Core, Role};
 use crate::events::{EventQueue, Events};
+use crate::fork::Inherited;
 use crate::gate::Gated;
 use crate::owner::Owner;
 use crate::shared::{Polls, Shared};
@@ -50,6 +51,9 @@ impl Host {
         let shard = Shard::new(setup::shard_config(config, (slot, first_index), &gids, &links));
         let sockets =
             links.iter().map(|link| link.as_fd().try_clone_to_owned()).collect::<Result<Vec<_>, _>>();
+        let sockets = sockets.map_err(system("descriptor of a socket"))?;
+        let inherited = links.iter().map(Inherited::of).chain(sockets.iter().map(Inherited::of));
+        let inherited = inherited.collect::<Result<Vec<_>, _>>().map_err(system("descriptor of a socket"))?;
         let shared = Shared {
             doorbells: shard.doorbells(),
             core: Gated::new(Core::new(shard, links.into_iter().map(Link::Udp).collect())),
@@ -64,12 +68,13 @@ impl Host {
             is_called: AtomicBool::new(false),
             is_served: AtomicBool::new(false),
             stop: AtomicBool::new(false),
-            sockets: sockets.map_err(system("descriptor of a socket"))?,
+            sockets,
             capture: Mutex::new(None),
             channels: Mutex::default(),
             gids,
             name,
             generation: fork::generation(),
+            inherited,
             fell_back,
             lease,
         };

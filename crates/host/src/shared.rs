@@ -14,6 +14,7 @@ use crate::channel::Descriptor;
 use crate::command::{Commands, lock};
 use crate::drive::{Core, Role};
 use crate::events::Events;
+use crate::fork::Inherited;
 use crate::gate::{Gated, Visit};
 use crate::sleep::{Sleeper, Watch};
 use crate::{HostError, fork};
@@ -46,6 +47,8 @@ pub(crate) struct Shared {
     pub(crate) gids: Vec<GidEntry>,
     pub(crate) name: String,
     pub(crate) generation: u64,
+    /// What a child of the process gives up.
+    pub(crate) inherited: Vec<Inherited>,
     pub(crate) fell_back: Option<FellBack>,
     /// Our part of a port that is shared. The last field: it goes back when the sockets are closed.
     pub(crate) lease: Option<Lease>,

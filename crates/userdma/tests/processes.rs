@@ -132,6 +132,35 @@ fn a_child_of_fork_is_told_and_does_no_harm() {
     a.done(3);
 }
 
+/// A worker that a program forks may live longer than the program.
+#[test]
+fn a_child_of_fork_does_not_keep_the_port_when_its_parent_has_gone() {
+    const TEST: &str = "a_child_of_fork_does_not_keep_the_port_when_its_parent_has_gone";
+    const HERE: &str = "127.0.66.2";
+    if is_child() {
+        let _device = Device::open(HERE).unwrap();
+        // SAFETY: the child waits until its input ends, and leaves.
+        if unsafe { libc::fork() } == 0 {
+            let _ = std::io::stdin().read_line(&mut String::new());
+            // SAFETY: ends this process.
+            unsafe { libc::_exit(0) };
+        }
+        say("forked");
+        std::process::exit(0);
+    }
+    let mut other = Other::start_as(TEST, "1", &[("USERDMA_AGENT", "forks")]);
+    assert_eq!(other.line(), "forked");
+    let lifeline = other.child.stdin.take();
+    assert!(other.child.wait().unwrap().success());
+    // The kernel closes what was parked a little later.
+    let end = std::time::Instant::now() + Duration::from_secs(10);
+    while let Err(error) = std::net::UdpSocket::bind((HERE, 4791)) {
+        assert!(std::time::Instant::now() < end, "the port is still taken: {error}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    drop(lifeline);
+}
+
 #[test]
 fn two_processes_meet_over_tcp() {
     const ADDRESSES: [&str; 2] = ["127.0.133.2", "127.0.133.3"];
