@@ -75,8 +75,8 @@ fn sizes_beyond_the_device_are_named() {
         shard.create_qp(*pd, &init(), cq, 99).unwrap_err(),
         CreateQpError::NoObject("completion queue")
     );
-    let ud = QpInitAttr { qp_type: QpType::Ud, ..init() };
-    assert_eq!(shard.create_qp(*pd, &ud, cq, cq).unwrap_err(), CreateQpError::Type(QpType::Ud));
+    let xrc = QpInitAttr { qp_type: QpType::XrcSend, ..init() };
+    assert_eq!(shard.create_qp(*pd, &xrc, cq, cq).unwrap_err(), CreateQpError::Type(QpType::XrcSend));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What completes at the receiver, what is dropped, and that nothing is answered.
 
-use userdma_verbs::{AccessFlags, RKey, WcFlags, WcOpcode};
+use userdma_objects::Srq;
+use userdma_verbs::{AccessFlags, RKey, SrqInitAttr, Srqn, WcFlags, WcOpcode};
 use userdma_wire::Opcode;
 
 use super::*;
@@ -222,6 +223,25 @@ fn a_write_leaves_the_receive_of_an_abandoned_message_alone() {
     assert!(b.recv_wcs().is_empty());
     b.receive(&plain(Opcode::UcSendOnly, 4, b"yes"));
     assert_eq!(b.received(), [(1, 3)]);
+}
+
+#[test]
+fn receives_come_from_a_shared_queue_and_the_last_is_told() {
+    let srq = Arc::new(Srq::new(Srqn::new(5), PdId(1), &SrqInitAttr { max_wr: 16, max_sge: 4 }));
+    let mut b = Side::in_reset();
+    let init = QpInitAttr { qp_type: QpType::Uc, cap: b.qp.cap(), sq_sig_all: false };
+    b.qp = QpShared::with_srq(b.qp.qpn(), b.qp.pd(), &init, Arc::clone(&srq));
+    b.to_rtr(&attributes());
+    for (wr_id, offset) in [(1, 4096), (2, 8192)] {
+        srq.post_recv(&RecvWr { wr_id, sgl: &[b.sge(offset, 2000)] }).unwrap();
+    }
+    b.receive(&message(0, 7)[0]);
+    b.receive(&plain(Opcode::UcSendOnly, 3, b"next"));
+    assert_eq!((b.received(), srq.recv_count()), (vec![(1, 4)], 1), "the abandoned message's receive");
+    let _ = b.events();
+    b.modify(QpState::Err, &attributes(), QpAttrMask::empty());
+    assert_eq!(b.events(), [AsyncEvent::QpLastWqeReached { qpn: Qpn::new(0x11) }]);
+    assert_eq!((b.recv_wcs().len(), srq.recv_count()), (0, 1), "others go on with it");
 }
 
 #[test]
