@@ -285,9 +285,10 @@ impl Shard {
         Ok(QpAttr { cap: qp.shared.cap(), ..qp.transport.attr() })
     }
 
-    /// Ends a queue pair. What is posted is forgotten without completions; windows bound through it are unbound. A receive
-    /// that a message under way has taken from a shared receive queue is forgotten, too: in the error state, where a
-    /// queue pair should go before, it completes.
+    /// Ends a queue pair. What is posted is forgotten without completions, and what has completed and was not polled with it,
+    /// as by the C provider's `mlx5/verbs.c mlx5_destroy_qp()`; windows bound through it are unbound. A receive that a message
+    /// under way has taken from a shared receive queue is forgotten, too: in the error state, where a queue pair should go
+    /// before, it completes.
     ///
     /// # Errors
     /// `NoObject`.
@@ -297,6 +298,7 @@ impl Shard {
             machine.modify(ctx, QpState::Reset, &QpAttr::default(), QpAttrMask::STATE, None);
         });
         self.forget(index, qpn);
+        self.forget_completions(index);
         let Some(qp) = self.qps.remove(index) else { return Err(NO_QP) };
         if let Some(window) = qp.window {
             self.windows.release(window);
@@ -331,6 +333,15 @@ impl Shard {
     /// The device's limits.
     pub fn device_attr(&self) -> DeviceAttr {
         DeviceAttr::LIMITS
+    }
+
+    /// Takes what nobody has polled of a queue pair out of its completion queues.
+    pub(crate) fn forget_completions(&self, index: u32) {
+        let Some(qp) = self.qps.get(index) else { return };
+        qp.send_cq.forget(qp.shared.qpn());
+        if !Arc::ptr_eq(&qp.send_cq, &qp.recv_cq) {
+            qp.recv_cq.forget(qp.shared.qpn());
+        }
     }
 
     fn count_cq_users(&mut self, send_cq: u32, recv_cq: u32, change: i32) {

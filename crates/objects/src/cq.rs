@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use userdma_verbs::{Wc, WcStatus};
+use userdma_verbs::{Qpn, Wc, WcStatus};
 
 use crate::CompChannel;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -149,6 +149,17 @@ impl Cq {
         self.take(out)
     }
 
+    /// Device: removes what the queue pair `qpn` has completed and nobody has polled; how many. The queue pair completes nothing
+    /// meanwhile. Others' completions keep their order; a poll on another thread has taken a completion before, or finds it gone.
+    ///
+    /// An event that one of them has raised stays: whoever is woken finds nothing.
+    pub fn forget(&self, qpn: Qpn) -> u32 {
+        let mut ring = lock(&self.ring);
+        let forgotten = ring.forget(qpn);
+        self.publish(&ring);
+        forgotten
+    }
+
     /// Asks for one notification. A stronger request (`Any`) is not weakened by a later `Solicited`.
     ///
     /// Only completions that are added afterwards notify. A caller that wants to sleep therefore polls once more
@@ -220,6 +231,22 @@ impl Ring {
             self.len -= 1;
         }
         (before - self.len) as usize
+    }
+
+    /// Removes the completions of a queue pair; how many.
+    fn forget(&mut self, qpn: Qpn) -> u32 {
+        let slot_of = |place: u32| wrap(self.head + place as usize, self.capacity as usize);
+        let mut kept = 0;
+        for place in 0..self.len {
+            let wc = self.slots[slot_of(place)];
+            if wc.qpn != qpn {
+                self.slots[slot_of(kept)] = wc;
+                kept += 1;
+            }
+        }
+        let forgotten = self.len - kept;
+        self.len = kept;
+        forgotten
     }
 
     /// Moves to a larger ring, oldest first.
