@@ -1,5 +1,6 @@
 //! Completion queues.
 
+use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
@@ -18,13 +19,14 @@ use crate::query::int;
 /// What a `struct ibv_cq` and a `struct ibv_cq_ex` lie in.
 #[repr(C)]
 pub(crate) struct CqObject {
-    pub(crate) abi: CqEx,
+    /// Programs read it, and calls write it, at any time.
+    pub(crate) abi: UnsafeCell<CqEx>,
     state: Arc<ContextState>,
     pub(crate) cq: Arc<Cq>,
     pub(crate) comp_acks: Acks,
     pub(crate) async_acks: Acks,
     /// The completion that `start_poll` and `next_poll` stand at.
-    pub(crate) current: Wc,
+    pub(crate) current: UnsafeCell<Wc>,
 }
 
 /// `ibv_create_cq`.
@@ -94,12 +96,12 @@ unsafe fn create(
         async_events_completed: 0,
     };
     let object = CqObject {
-        abi: crate::cq_ex::face(plain),
+        abi: UnsafeCell::new(crate::cq_ex::face(plain)),
         state: Arc::clone(&state),
         cq,
         comp_acks: Acks::default(),
         async_acks: Acks::default(),
-        current: NOTHING,
+        current: UnsafeCell::new(NOTHING),
     };
     let object = Box::into_raw(Box::new(object));
     let mut table = lock(&state.cqs);
