@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -26,6 +26,7 @@ use crate::gate::Gated;
 use crate::owner::Owner;
 use crate::shared::{Polls, Shared};
 use crate::sleep::Watch;
+use crate::waiters::Waiters;
 use crate::{Channel, HostConfig, HostError, OpenError, PostFailure, exit, fork, wait};
 
 mod setup;
@@ -59,7 +60,7 @@ impl Host {
             polls: Polls::default(),
             thread_bell: Bell::new().map_err(system("bell"))?,
             waiter_bell: Bell::new().map_err(system("bell"))?,
-            waiters: AtomicU32::new(0),
+            waiters: Waiters::default(),
             has_thread: AtomicBool::new(false),
             is_called: AtomicBool::new(false),
             is_served: AtomicBool::new(false),
@@ -202,6 +203,14 @@ impl Host {
         self.owner.shared.doorbells.ring(qp.qpn());
     }
 
+    /// As [`Host::doorbell_send`] from a handler that may have interrupted a call of its own thread: the progress thread is called
+    /// to start what was posted.
+    #[cold]
+    pub fn doorbell_from_handler(&self, qp: &QpShared) {
+        self.owner.shared.doorbells.ring(qp.qpn());
+        self.owner.shared.wake_thread();
+    }
+
     /// Tells the device of receives where it needs to know: in the error state, where they are flushed.
     #[inline]
     pub fn doorbell_recv(&self, qp: &QpShared) {
@@ -234,6 +243,21 @@ impl Host {
             return Ok(!cq.is_empty());
         }
         Ok(true)
+    }
+
+    /// As [`Host::prepare_poll`] from a handler that may have interrupted a call of its own thread: if there are no completions the
+    /// progress thread is called to look for packets.
+    ///
+    /// # Errors
+    /// The device is not usable.
+    #[cold]
+    pub fn prepare_poll_from_handler(&self, cq: &Cq) -> Result<bool, HostError> {
+        let shared = &*self.owner.shared;
+        shared.check()?;
+        if cq.is_empty() {
+            shared.wake_thread();
+        }
+        Ok(!cq.is_empty())
     }
 
     /// Asks for one event on the queue's channel.

@@ -1,7 +1,7 @@
 //! What all who use a device share.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use userdma_agent::{FellBack, Lease};
@@ -16,6 +16,7 @@ use crate::drive::{Core, Role};
 use crate::events::Events;
 use crate::gate::{Gated, Visit};
 use crate::sleep::{Sleeper, Watch};
+use crate::waiters::Waiters;
 use crate::{HostError, fork};
 
 /// An open device, as threads share it.
@@ -30,7 +31,7 @@ pub(crate) struct Shared {
     pub(crate) thread_bell: Bell,
     /// Wakes threads that wait for events.
     pub(crate) waiter_bell: Bell,
-    pub(crate) waiters: AtomicU32,
+    pub(crate) waiters: Waiters,
     pub(crate) has_thread: AtomicBool,
     /// A driver has handed over to the progress thread, which must drive once whatever its lease says.
     pub(crate) is_called: AtomicBool,

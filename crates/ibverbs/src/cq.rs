@@ -4,7 +4,7 @@ use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
-use userdma_host::Host;
+use userdma_host::{Host, call};
 use userdma_objects::{Arm, Cq};
 use userdma_verbs::{DeviceAttr, Qpn, Wc, WcFlags, WcOpcode, WcStatus};
 
@@ -19,7 +19,7 @@ use crate::query::int;
 /// What a `struct ibv_cq` and a `struct ibv_cq_ex` lie in.
 #[repr(C)]
 pub(crate) struct CqObject {
-    /// Programs read it, and calls write it, at any time.
+    /// Programs read and write it, and so do calls, at any time.
     pub(crate) abi: UnsafeCell<CqEx>,
     state: Arc<ContextState>,
     pub(crate) cq: Arc<Cq>,
@@ -178,18 +178,36 @@ impl CqObject {
         self.state.host()
     }
 
+    /// Whether there are completions to take, after driving the device if there were none.
+    #[inline]
+    pub(crate) fn prepare(&self) -> Result<bool, Refused> {
+        let host = self.host();
+        let is_ready = if call::is_nested() {
+            host.prepare_poll_from_handler(&self.cq)
+        } else {
+            host.prepare_poll(&self.cq)
+        };
+        Ok(is_ready?)
+    }
+
+    /// Takes completions, unless it would wait for what it has interrupted.
+    #[inline]
+    pub(crate) fn take(&self, out: &mut [Wc]) -> usize {
+        self.cq.poll_unless(out, call::is_nested)
+    }
+
     /// # Safety
     /// There is room for `room` completions at `out`.
     #[inline]
     unsafe fn poll(&self, out: *mut abi::Wc, room: usize) -> Result<c_int, Refused> {
-        if !self.host().prepare_poll(&self.cq)? {
+        if !self.prepare()? {
             return if self.cq.is_used_up() { Err(Refused(libc::EOVERFLOW)) } else { Ok(0) };
         }
         let mut taken = 0;
         while taken < room {
             let mut some = [NOTHING; AT_ONCE];
             let wanted = AT_ONCE.min(room - taken);
-            let count = self.cq.poll(&mut some[..wanted]);
+            let count = self.take(&mut some[..wanted]);
             for (place, wc) in some[..count].iter().enumerate() {
                 // SAFETY: the place is less than `room`.
                 unsafe { out.add(taken + place).write(completion(wc)) };

@@ -46,7 +46,7 @@ unsafe extern "C" fn next_poll(cq: *mut CqEx) -> c_int {
         // SAFETY: the caller gives a queue that exists.
         let object = unsafe { CqObject::of(cq.cast()) };
         let mut wc = [NOTHING];
-        if object.host().poll_cq(&object.cq, &mut wc)? == 0 {
+        if !object.prepare()? || object.take(&mut wc) == 0 {
             return Err(Refused(if object.cq.is_used_up() { libc::EOVERFLOW } else { libc::ENOENT }));
         }
         let [wc] = wc;

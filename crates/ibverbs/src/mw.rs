@@ -42,9 +42,8 @@ pub(crate) unsafe extern "C" fn bind_mw(_: *mut abi::Qp, _: *mut abi::Mw, _: *mu
 pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut abi::Mw) -> c_int {
     status(|| {
         let mw = mw.cast::<MwObject>();
-        // SAFETY: the caller gives a window that exists.
-        let MwObject { abi, state } = unsafe { &*mw };
-        let rkey = RKey::new(abi.rkey);
+        // SAFETY: the caller gives a window that exists. Binds write its structure, which is reached by pointer only.
+        let (state, rkey) = unsafe { (&(*mw).state, RKey::new((*mw).abi.rkey)) };
         state.host().control(move |shard, _| {
             // The structure has the key of the last bind that was posted. If that one failed the window has another low byte.
             let others = (0..=u8::MAX).map(|variant| rkey.with_variant(variant));

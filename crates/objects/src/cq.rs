@@ -6,7 +6,7 @@ use userdma_verbs::{Qpn, Wc, WcStatus};
 
 use crate::CompChannel;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use crate::sync::{Mutex, lock};
+use crate::sync::{Mutex, lock, lock_unless};
 
 /// What a completion queue waits for before it notifies its channel. A request is used up by the notification.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -142,11 +142,18 @@ impl Cq {
     }
 
     /// Takes up to `out.len()` completions, oldest first; how many. Safe for several callers at once.
+    #[inline]
     pub fn poll(&self, out: &mut [Wc]) -> usize {
+        self.poll_unless(out, || false)
+    }
+
+    /// The same for callers who may have interrupted whoever holds the queue's lock, as handlers of signals do: if it is held at
+    /// this moment and `gives_up` says so, nothing is taken.
+    pub fn poll_unless(&self, out: &mut [Wc], gives_up: impl FnOnce() -> bool) -> usize {
         if self.is_empty() || out.is_empty() {
             return 0;
         }
-        self.take(out)
+        self.take(out, gives_up)
     }
 
     /// Device: removes what the queue pair `qpn` has completed and nobody has polled; how many. The queue pair completes nothing
@@ -198,8 +205,8 @@ impl Cq {
         size_of::<Self>() + self.capacity() as usize * size_of::<Wc>()
     }
 
-    fn take(&self, out: &mut [Wc]) -> usize {
-        let mut ring = lock(&self.ring);
+    fn take(&self, out: &mut [Wc], gives_up: impl FnOnce() -> bool) -> usize {
+        let Some(mut ring) = lock_unless(&self.ring, gives_up) else { return 0 };
         let taken = ring.take(out);
         self.publish(&ring);
         taken

@@ -29,7 +29,7 @@ fn poll(cq: &Cq) -> Vec<u64> {
 
 /// The same by a poll that takes the lock in any case.
 fn take(cq: &Cq) -> Vec<u64> {
-    take_by(|out| cq.take(out))
+    take_by(|out| cq.take(out, || false))
 }
 
 fn take_by(take: impl FnOnce(&mut [Wc]) -> usize) -> Vec<u64> {

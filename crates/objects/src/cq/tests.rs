@@ -76,6 +76,16 @@ fn a_queue_whose_completions_are_forgotten_is_empty_and_stays_armed_or_in_error(
 }
 
 #[test]
+fn a_poll_that_has_interrupted_whoever_holds_the_queue_takes_nothing_and_waits_for_nobody() {
+    let cq = Cq::new(7, 2, None);
+    assert_eq!(cq.push(wc(1), false), Pushed::Quiet);
+    let held = lock(&cq.ring);
+    assert_eq!(cq.poll_unless(&mut [wc(0)], || true), 0);
+    drop(held);
+    assert_eq!(cq.poll_unless(&mut [wc(0)], || true), 1, "nobody holds it");
+}
+
+#[test]
 fn a_queue_grows_at_any_place_of_its_ring_and_keeps_what_it_holds() {
     for (taken, held) in [(0, 0), (0, 3), (2, 3), (3, 1), (7, 2)] {
         let cq = Cq::new(7, 3, None);
