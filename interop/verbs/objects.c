@@ -84,14 +84,15 @@ static void queries(void)
 	CHECK(ibv_query_device(context, &attr) == 0 && attr.max_qp > 1000 && attr.phys_port_cnt == 1);
 	CHECK(attr.node_guid == ibv_get_device_guid(context->device));
 	CHECK(ibv_query_device_ex(context, NULL, &ex) == 0 && ex.orig_attr.max_qp == attr.max_qp);
-	CHECK(ibv_query_port(context, 1, &port) == 0 && port.state == IBV_PORT_ACTIVE && port.gid_tbl_len == 1);
+	CHECK(ibv_query_port(context, 1, &port) == 0 && port.state == IBV_PORT_ACTIVE && port.gid_tbl_len == 256);
 	CHECK(port.link_layer == IBV_LINK_LAYER_ETHERNET && ibv_query_port(context, 2, &port) == EINVAL);
 	CHECK(ibv_query_gid(context, 1, 0, &gid) == 0 && gid.raw[10] == 0xff && gid.raw[12] == 127);
-	CHECK(FAILS(ibv_query_gid(context, 1, 9, &gid) == -1, EINVAL));
+	CHECK(ibv_query_gid(context, 1, 9, &gid) == 0 && !gid.global.subnet_prefix && !gid.global.interface_id);
+	CHECK(FAILS(ibv_query_gid(context, 1, 256, &gid) == -1, EINVAL) && FAILS(ibv_query_gid(context, 2, 0, &gid) == -1, EINVAL));
 	CHECK(ibv_query_gid_table(context, entries, 4, 0) == 1 && entries[0].gid_type == IBV_GID_TYPE_ROCE_V2);
 	CHECK(ibv_query_gid_table(context, entries, 0, 0) == -EINVAL);
 	CHECK(ibv_query_gid_ex(context, 1, 0, entries, 0) == 0 && entries[0].ndev_ifindex > 0);
-	CHECK(ibv_query_gid_ex(context, 1, 7, entries, 0) == ENODATA);
+	CHECK(ibv_query_gid_ex(context, 1, 7, entries, 0) == ENODATA && ibv_query_gid_ex(context, 1, 256, entries, 0) == EINVAL);
 	CHECK(ibv_query_pkey(context, 1, 0, &pkey) == 0 && pkey == 0xffff);
 	CHECK(ibv_query_pkey(context, 1, 1, &pkey) == -1 && ibv_get_pkey_index(context, 1, 0xffff) == 0);
 	CHECK(fcntl(context->cmd_fd, F_GETFD) >= 0 && fcntl(context->async_fd, F_GETFD) >= 0);

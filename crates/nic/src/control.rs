@@ -325,7 +325,7 @@ impl Shard {
             max_mtu: Mtu::Mtu4096,
             active_mtu: active_mtu.unwrap_or(Mtu::Mtu256),
             max_msg_sz: DeviceAttr::LIMITS.max_msg_sz,
-            gid_tbl_len: u32::try_from(self.config.gids.len()).unwrap_or(u32::MAX),
+            gid_tbl_len: PortAttr::GID_TBL_LEN,
             pkey: PKey::DEFAULT,
         }
     }
