@@ -115,7 +115,7 @@ static void regions(void)
 	CHECK(other->lkey == old && other->addr == memory + 4096 && other->length == 100);
 	CHECK(FAILS(ibv_rereg_mr(other, 1 << 5, NULL, NULL, 0, 0) == IBV_REREG_MR_ERR_INPUT, EINVAL));
 	CHECK(ibv_dereg_mr(other) == 0);
-	CHECK(FAILS(!ibv_alloc_mw(pd, IBV_MW_TYPE_1), EOPNOTSUPP));
+	CHECK(FAILS(!ibv_alloc_mw(pd, 3), EINVAL));
 	mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
 	CHECK(mw && mw->rkey && ibv_dealloc_mw(mw) == 0);
 }
@@ -165,6 +165,41 @@ static void round_trip(struct ibv_qp *qp)
 			CHECK(wc.opcode == IBV_WC_RECV && wc.byte_len == 4 && wc.imm_data == 0x01020304 && wc.wc_flags & IBV_WC_WITH_IMM);
 	}
 	CHECK(seen == 6 && !memcmp(memory, "ABCD", 4));
+}
+
+/* A window of type 1: bound by a call, bound anew, ended by a bind of no bytes. */
+static void window(struct ibv_qp *qp)
+{
+	struct ibv_mr *region = ibv_reg_mr(pd, memory + 4096, 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+	struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_1), *other = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
+	struct ibv_mw_bind bind = { .wr_id = 8, .send_flags = IBV_SEND_SIGNALED, .bind_info = {
+		.mr = region, .addr = (uintptr_t)memory + 4096, .length = 64, .mw_access_flags = IBV_ACCESS_REMOTE_WRITE } };
+	struct ibv_sge sge = { (uintptr_t)"in a window", 12 };
+	struct ibv_send_wr wr = { .wr_id = 9, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE,
+				  .send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE }, *bad;
+	struct ibv_wc wc;
+	uint32_t old;
+
+	CHECK(region && mw && other && mw->type == IBV_MW_TYPE_1);
+	CHECK(ibv_bind_mw(qp, other, &bind) == EINVAL && ibv_dealloc_mw(other) == 0);
+	for (int i = 0; i < 3; i++) {
+		old = mw->rkey;
+		CHECK(ibv_bind_mw(qp, mw, &bind) == 0 && mw->rkey == ibv_inc_rkey(old));
+		wc = completion();
+		CHECK(wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_BIND_MW && wc.wr_id == 8);
+		wr.wr.rdma.remote_addr = (uintptr_t)memory + 4096;
+		wr.wr.rdma.rkey = mw->rkey;
+		CHECK(ibv_post_send(qp, &wr, &bad) == 0);
+		wc = completion();
+		CHECK(wc.status == IBV_WC_SUCCESS && !strcmp(memory + 4096, "in a window"));
+		memset(memory + 4096, 0, 64);
+	}
+	CHECK(ibv_dereg_mr(region) == EBUSY);
+	bind.bind_info = (struct ibv_mw_bind_info){ .mr = NULL };
+	CHECK(ibv_bind_mw(qp, mw, &bind) == 0);
+	wc = completion();
+	CHECK(wc.status == IBV_WC_SUCCESS);
+	CHECK(ibv_dereg_mr(region) == 0 && ibv_dealloc_mw(mw) == 0);
 }
 
 static void *reads_event(void *arg)
@@ -312,6 +347,7 @@ int main(void)
 	CHECK(qp && qp->qp_num && !ibv_qp_to_qp_ex(qp) && ibv_destroy_cq(cq) == EBUSY);
 	connect_qp(qp);
 	round_trip(qp);
+	window(qp);
 	cancelled();
 	events(qp);
 	error(qp);

@@ -6,8 +6,8 @@ use std::mem::MaybeUninit;
 use userdma_host::{Host, call};
 use userdma_objects::UdAddr;
 use userdma_verbs::{
-    AccessFlags, AtomicOp, BindMw, DeviceAttr, LKey, PostError, QpType, RKey, RecvWr, RemoteAddr, SendFlags,
-    SendOp, SendWr, Sge,
+    AccessFlags, AtomicOp, BindMw, DeviceAttr, LKey, MwType, PostError, QpType, RKey, RecvWr, RemoteAddr,
+    SendFlags, SendOp, SendWr, Sge,
 };
 
 use crate::abi;
@@ -206,7 +206,10 @@ pub(crate) unsafe fn bind(mw: *mut abi::Mw, rkey: u32, info: &abi::BindMwInfo) -
         return Err(INVALID);
     }
     // SAFETY: the caller's promise.
-    let (current, lkey) = unsafe { ((*mw).rkey, (*info.mr).lkey) };
+    let (mw_type, current, lkey) = unsafe { ((*mw).mw_type, (*mw).rkey, (*info.mr).lkey) };
+    if mw_type != MwType::Type2 as c_int {
+        return Err(INVALID);
+    }
     Ok(BindMw {
         mw: RKey::new(current),
         rkey: RKey::new(rkey),

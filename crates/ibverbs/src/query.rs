@@ -294,9 +294,9 @@ pub(crate) fn int(limit: u32) -> c_int {
     c_int::try_from(limit).unwrap_or(c_int::MAX)
 }
 
-/// `IBV_DEVICE_SYS_IMAGE_GUID`, `RC_RNR_NAK_GEN`, `SRQ_RESIZE`, `MEM_MGT_EXTENSIONS` (invalidation) and
-/// `MEM_WINDOW_TYPE_2B`.
-const CAPABILITIES: u32 = 1 << 11 | 1 << 12 | 1 << 13 | 1 << 21 | 1 << 24;
+/// `IBV_DEVICE_SYS_IMAGE_GUID`, `RC_RNR_NAK_GEN`, `SRQ_RESIZE`, `MEM_WINDOW` (of type 1), `MEM_MGT_EXTENSIONS` (invalidation)
+/// and `MEM_WINDOW_TYPE_2B`.
+const CAPABILITIES: u32 = 1 << 11 | 1 << 12 | 1 << 13 | 1 << 17 | 1 << 21 | 1 << 24;
 /// `IBV_ATOMIC_GLOB`: atomics are the processor's.
 const ATOMIC_GLOB: c_int = 2;
 const OLDEST_PORT_ATTR: usize = 48;

@@ -6,9 +6,9 @@ use userdma_mem::Region;
 use userdma_objects::{Ah, CompChannel, Cq, MrKeys, PdId, QpShared, Srq};
 use userdma_verbs::dice::{Dice, Stream};
 use userdma_verbs::{
-    AccessFlags, AhAttr, BindMwError, CreateCqError, CreateQpError, DeviceAttr, Gid, LKey, Mtu, ObjectError,
-    PKey, PortAttr, PortState, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, Qpn, RKey, RegMrError, Srqn,
-    Time,
+    AccessFlags, AhAttr, BindMwError, CreateCqError, CreateQpError, DeviceAttr, Gid, LKey, Mtu, MwType,
+    ObjectError, PKey, PortAttr, PortState, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, Qpn, RKey,
+    RegMrError, Srqn, Time,
 };
 
 use crate::Shard;
@@ -139,8 +139,16 @@ impl Shard {
     /// # Errors
     /// `TooMany`, `NoPd`.
     pub fn alloc_mw(&mut self, pd: PdId) -> Result<RKey, BindMwError> {
+        self.alloc_mw_of_type(pd, MwType::Type2)
+    }
+
+    /// A new memory window of either type, unbound.
+    ///
+    /// # Errors
+    /// As [`Shard::alloc_mw`].
+    pub fn alloc_mw_of_type(&mut self, pd: PdId, mw_type: MwType) -> Result<RKey, BindMwError> {
         self.pds.acquire(pd).map_err(|_| BindMwError::NoPd)?;
-        self.mrs.alloc_mw(pd).inspect_err(|_| self.pds.release(pd))
+        self.mrs.alloc_mw_of_type(pd, mw_type).inspect_err(|_| self.pds.release(pd))
     }
 
     /// Ends a memory window, bound or not, named by its current key.
