@@ -51,7 +51,11 @@ impl Host {
         let shard = Shard::new(setup::shard_config(config, (slot, first_index), &gids, &links));
         let sockets =
             links.iter().map(|link| link.as_fd().try_clone_to_owned()).collect::<Result<Vec<_>, _>>();
+        let sockets = sockets.map_err(system("descriptor of a socket"))?;
         let shared = Shared {
+            _forked: fork::Sockets::note(
+                links.iter().map(AsFd::as_fd).chain(sockets.iter().map(AsFd::as_fd)),
+            ),
             doorbells: shard.doorbells(),
             core: Gated::new(Core::new(shard, links.into_iter().map(Link::Udp).collect())),
             commands: Commands::default(),
@@ -65,7 +69,7 @@ impl Host {
             is_called: AtomicBool::new(false),
             is_served: AtomicBool::new(false),
             stop: AtomicBool::new(false),
-            sockets: sockets.map_err(system("descriptor of a socket"))?,
+            sockets,
             capture: Mutex::new(None),
             channels: Mutex::default(),
             gids,
