@@ -234,7 +234,37 @@ fn destroying_a_queue_pair_completes_nothing_and_frees_the_way_for_others() {
     assert_eq!(c.poll_send().iter().map(|wc| wc.status).collect::<Vec<_>>(), [WcStatus::Success]);
 }
 
+/// The window is full, and those at the head of its line end before it has room.
+#[test]
+fn queue_pairs_that_end_in_the_line_for_a_window_hold_up_nobody_behind_them() {
+    let mut pair = Pair::new(&PairOptions::default());
+    let to = pair.hosts[1].memory(1 << 20, AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE);
+    let from = pair.hosts[0].memory(1 << 20, AccessFlags::empty());
+    pair.net.set_filter(|_| userdma_sim::Fate::Drop);
+    let ends: Vec<_> = (0..5)
+        .map(|wr_id| {
+            let [end, _] = pair.connect(&ConnectOptions::default());
+            for _ in 0..2 {
+                pair.hosts[0].write(&end, wr_id, from.sge(0, 1 << 20), to.remote(0));
+            }
+            pair.progress();
+            end
+        })
+        .collect();
+    pair.net.clear_filter();
+    let now = pair.now();
+    // Those that wait, then the one that fills the window.
+    for end in [&ends[1], &ends[2], &ends[3], &ends[0]] {
+        pair.hosts[0].shard.destroy_qp(now, end.qp.qpn()).unwrap();
+    }
+    pair.progress();
+    assert!(!pair.net.is_empty(), "the last in the line sends at once, not when a timer expires");
+    pair.drive();
+    assert_eq!(ends[4].poll_send().len(), 2);
+}
+
 /// Another queue pair on the completion queues of `end`.
+#[allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
 fn sibling(host: &mut Host, end: &QpEnd) -> QpEnd {
     let qp = host.shard.create_qp(host.pd, &init(), end.send_cq.number(), end.recv_cq.number()).unwrap();
     QpEnd { qp, ..end.clone() }
