@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use crate::shared::Shared;
-use crate::sleep::Sleeper;
+use crate::sleep::{Sleeper, Watch};
 use crate::sync::atomic::{AtomicU32, Ordering, fence};
 
 /// How many threads wait.
@@ -58,26 +58,66 @@ impl Waiters {
         fence(Ordering::SeqCst);
     }
 
+    /// One less.
+    fn subtract(&self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+
     /// Whether there are any.
     pub(crate) fn are_there(&self) -> bool {
         self.0.load(Ordering::SeqCst) > 0
+    }
+
+    /// Somebody waits no more: the last leaves everything to the progress thread. Whom to wake, and whether the others must look:
+    /// they may sleep longer than this one did, or one has come just now and what it has said of its sleep was overwritten.
+    fn hand_over(&self, watch: &Watch) -> (Option<Sleeper>, bool) {
+        let wake = if self.are_there() { None } else { watch.leave(Sleeper::Waiter) };
+        (wake, self.are_there())
     }
 }
 
 impl Shared {
     fn one_waiter_less(&self) {
-        self.waiters.0.fetch_sub(1, Ordering::SeqCst);
+        self.waiters.subtract();
         self.after_a_waiter();
     }
 
-    /// Somebody waits no more: the last leaves everything to the progress thread. If others wait, or one has come just now, they
-    /// may sleep longer than this one did, or what they have said of it was overwritten: let one look.
     fn after_a_waiter(&self) {
-        if !self.waiters.are_there() {
-            self.wake(self.watch.leave(Sleeper::Waiter));
-        }
-        if self.waiters.are_there() {
+        let (wake, must_look) = self.waiters.hand_over(&self.watch);
+        self.wake(wake);
+        if must_look {
             self.waiter_bell.ring();
         }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use loom::thread;
+
+    use super::*;
+
+    /// The last waiter leaves while another comes and falls asleep: the watch knows of its sleep, or it is woken and says so
+    /// again. Otherwise the progress thread would neither park nor sleep.
+    #[test]
+    fn a_waiter_that_comes_while_the_last_leaves_is_known_to_sleep() {
+        loom::model(|| {
+            let room = Arc::new((Waiters::default(), Watch::new()));
+            room.1.wake_up(Sleeper::Waiter);
+            room.0.add();
+            let other = {
+                let room = Arc::clone(&room);
+                thread::spawn(move || {
+                    room.1.wake_up(Sleeper::Waiter);
+                    room.0.add();
+                    room.1.fall_asleep(Sleeper::Waiter)
+                })
+            };
+            room.0.subtract();
+            let (_, must_look) = room.0.hand_over(&room.1);
+            let until = other.join().unwrap();
+            assert!(until.is_some(), "nothing is due");
+            assert!(must_look || room.1.park().0, "it sleeps, and counts as absent");
+        });
     }
 }
