@@ -105,15 +105,14 @@ static void opens_another(void)
 
 static int after_close[2];
 
-/* The device itself, as soon as the parent has closed it. */
+/* The device itself, as any other process, while the parent has it and afterwards. */
 static void opens_the_same(void)
 {
-	struct ibv_device **list = ibv_get_device_list(NULL);
 	char byte;
 
-	CHECK(FAILS(!ibv_open_device(list[0]), EADDRINUSE));
-	CHECK(read(after_close[0], &byte, 1) == 1);
 	set_up(0);
+	round_trip();
+	CHECK(read(after_close[0], &byte, 1) == 1);
 	round_trip();
 }
 

@@ -20,8 +20,8 @@ pub(crate) fn generation() -> u64 {
 pub(crate) fn watch() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: the handler only adds to an atomic, which is allowed in a child of a program with threads. If the
-        // library runs out of memory for it, forked children are not recognised; nothing else is affected.
+        // SAFETY: the handler touches atomics and makes system calls, which is allowed in a child of a program with threads.
+        // If the library runs out of memory for it, forked children are not recognised; nothing else is affected.
         #[allow(unsafe_code)]
         unsafe {
             libc::pthread_atfork(None, None, Some(in_child));
