@@ -1,6 +1,7 @@
 /* Which library a program gets, however it asks for it.
  *
- *   probe LIBRARY < SYMBOLS     LIBRARY is ours; SYMBOLS has lines `name@NODE`
+ *   probe LIBRARY [NAMES] < SYMBOLS     LIBRARY is ours; SYMBOLS has lines `name@NODE`; NAMES is 1 to leave out libibverbs.so,
+ *                                       which is not the library's name to the loader
  *
  * Compiled with -DLINKED and linked with libibverbs, or with a renamed copy; or without, to use dlopen only. */
 #define _GNU_SOURCE
@@ -40,6 +41,7 @@ int main(int argc, char **argv)
 	static const char *const names[] = { "libibverbs.so.1", "libibverbs.so" };
 	static const char *const providers[] = { "libmlx5.so.1", "libefa.so.1" };
 	void *handles[2];
+	int num_names = argc > 2 ? atoi(argv[2]) : 2;
 	char line[256];
 
 	if (argc < 2 || stat(argv[1], &ours) != 0)
@@ -48,7 +50,7 @@ int main(int argc, char **argv)
 	check((void *)ibv_get_device_list, "linked", "ibv_get_device_list");
 	check((void *)ibv_create_comp_channel, "linked", "ibv_create_comp_channel");
 #endif
-	for (int i = 0; i < 2; i++) {
+	for (int i = 0; i < num_names; i++) {
 		handles[i] = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
 		if (!handles[i]) {
 			printf("dlopen: %s\n", dlerror());
@@ -63,7 +65,7 @@ int main(int argc, char **argv)
 		if (!node)
 			continue;
 		*node++ = 0;
-		for (int i = 0; i < 2; i++)
+		for (int i = 0; i < num_names; i++)
 			check(dlvsym(handles[i], line, node), node, line);
 	}
 	/* They bind everything when they are loaded. */

@@ -1,13 +1,14 @@
 # Who gets our library: every way to link and to load, against the distribution's library and a renamed copy of it.
 # shellcheck shell=bash disable=SC2154
 theirs=$(ldconfig -p 2> /dev/null | awk '/libibverbs\.so\.1 / { print $NF; exit }')
+names=2
 probe() { # NAME COMPILER-ARGUMENTS...
     local name=$1; shift
     if ! cc -Wall -Werror -o "$work/probe" "$here/probe.c" "$@" -ldl > "$work/out" 2>&1; then
         bad "loader: $name: does not link"; return
     fi
     chmod a+rx "$work/probe"
-    run --device 127.0.94.1 -- "$work/probe" "$work/libibverbs.so" < "$work/symbols" > "$work/out" 2>&1
+    run --device 127.0.94.1 -- "$work/probe" "$work/libibverbs.so" $names < "$work/symbols" > "$work/out" 2>&1
     if [ $? -eq 0 ] && grep -Eq '^[0-9]{3} symbols are ours$' "$work/out"; then
         pass "loader: $name: $(tail -1 "$work/out")"
     else
@@ -24,7 +25,8 @@ if have cc && have nm && [ -n "$theirs" ] && [ -e /usr/include/infiniband/verbs.
     sed 's/libibverbs\.so\.1/libibverbz.so.1/g' "$theirs" > "$work/bundle/libibverbz.so.1"
     chmod -R a+rX "$work/bundle"
     probe "linked" -DLINKED -libverbs
-    probe "linked, RPATH to the distribution's" -DLINKED -libverbs -Wl,--disable-new-dtags -Wl,-rpath,"$folder"
+    # What the loader finds by a name that is nobody's SONAME, it looks for in the RPATH first: that is not ours.
+    names=1 probe "linked, RPATH to the distribution's" -DLINKED -libverbs -Wl,--disable-new-dtags -Wl,-rpath,"$folder"
     probe "linked, RUNPATH to the distribution's" -DLINKED -libverbs -Wl,--enable-new-dtags -Wl,-rpath,"$folder"
     probe "linked, bound when it starts" -DLINKED -libverbs -Wl,-z,now
     probe "a renamed copy in a wheel, RPATH" -DLINKED -L"$work/bundle" -l:libibverbz.so.1 -Wl,--disable-new-dtags \
