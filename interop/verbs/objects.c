@@ -132,7 +132,7 @@ static void refusals(void)
 	CHECK(FAILS(!ibv_create_cq(context, 0, NULL, NULL, 0), EINVAL) && FAILS(!ibv_create_cq(context, 4, NULL, NULL, 1), EINVAL));
 	CHECK(FAILS(!ibv_create_qp_ex(context, &ex), EOPNOTSUPP) && FAILS(!ibv_create_cq_ex(context, &stamps), EOPNOTSUPP));
 	CHECK(FAILS(!ibv_create_ah(pd, &ah), EINVAL) && FAILS(!ibv_open_xrcd(context, NULL), EOPNOTSUPP));
-	init.qp_type = IBV_QPT_UD;
+	init.qp_type = IBV_QPT_RAW_PACKET;
 	CHECK(FAILS(!ibv_create_qp(pd, &init), EOPNOTSUPP));
 	init.qp_type = IBV_QPT_RC;
 	init.cap.max_send_sge = 1000;

@@ -131,7 +131,8 @@ pub(crate) unsafe extern "C" fn destroy_cq(cq: *mut abi::Cq) -> c_int {
     })
 }
 
-/// `ibv_resize_cq`. A queue grows, and does not become smaller: it may be larger than asked for.
+/// `ibv_resize_cq`. A queue grows, and does not become smaller: it may be larger than asked for. Less than it holds at this moment
+/// is refused, as by the kernel's `rxe_cq.c rxe_cq_chk_attr()`.
 pub(crate) unsafe extern "C" fn resize_cq(cq: *mut abi::Cq, cqe: c_int) -> c_int {
     status(|| {
         if !(1..=int(DeviceAttr::LIMITS.max_cqe)).contains(&cqe) {
@@ -140,6 +141,9 @@ pub(crate) unsafe extern "C" fn resize_cq(cq: *mut abi::Cq, cqe: c_int) -> c_int
         // SAFETY: the caller gives a queue that exists.
         let object = unsafe { CqObject::of(cq) };
         object.host().check()?;
+        if cqe.cast_unsigned() < object.cq.len() {
+            return Err(INVALID);
+        }
         object.cq.grow(cqe.cast_unsigned());
         // SAFETY: programs read the size; calls that change it exclude each other, by the rules of the verbs.
         unsafe { (*cq).cqe = int(object.cq.capacity()) };

@@ -111,6 +111,11 @@ impl Cq {
         self.count.load(Ordering::Acquire) == 0
     }
 
+    /// Completions that it holds, as [`Cq::is_empty`] sees them.
+    pub fn len(&self) -> u32 {
+        self.count.load(Ordering::Acquire)
+    }
+
     /// Device: adds a completion; `solicited` if the sender asked for notification.
     pub fn push(&self, wc: Wc, solicited: bool) -> Pushed {
         let mut ring = lock(&self.ring);
