@@ -59,14 +59,16 @@ fn a_forked_child_does_not_keep_its_parents_address() {
     let addresses = vec![IpAddr::from([127, 0, 94, 9])];
     let config = HostConfig { addresses, private_port: Some(14_825), ..HostConfig::default() };
     let host = Host::open(&config).unwrap();
-    // SAFETY: the child waits for its end and does nothing else.
+    // SAFETY: the child stops, and does nothing else; the parent waits until it has.
     let child = unsafe { libc::fork() };
     if child == 0 {
         loop {
             // SAFETY: as above.
-            unsafe { libc::pause() };
+            unsafe { libc::raise(libc::SIGSTOP) };
         }
     }
+    // SAFETY: as above.
+    unsafe { libc::waitpid(child, std::ptr::null_mut(), libc::WUNTRACED) };
     drop(host);
     let again = Host::open(&config);
     // SAFETY: ends the child of above, and waits for that.
