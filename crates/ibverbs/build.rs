@@ -5,4 +5,6 @@ fn main() {
     println!("cargo::rerun-if-changed=nodes.map");
     println!("cargo::rustc-cdylib-link-arg=-Wl,--version-script={map}");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libibverbs.so.1");
+    // A program may close its last handle while our threads and handlers run.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
 }

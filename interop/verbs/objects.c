@@ -84,14 +84,15 @@ static void queries(void)
 	CHECK(ibv_query_device(context, &attr) == 0 && attr.max_qp > 1000 && attr.phys_port_cnt == 1);
 	CHECK(attr.node_guid == ibv_get_device_guid(context->device));
 	CHECK(ibv_query_device_ex(context, NULL, &ex) == 0 && ex.orig_attr.max_qp == attr.max_qp);
-	CHECK(ibv_query_port(context, 1, &port) == 0 && port.state == IBV_PORT_ACTIVE && port.gid_tbl_len == 1);
+	CHECK(ibv_query_port(context, 1, &port) == 0 && port.state == IBV_PORT_ACTIVE && port.gid_tbl_len == 256);
 	CHECK(port.link_layer == IBV_LINK_LAYER_ETHERNET && ibv_query_port(context, 2, &port) == EINVAL);
 	CHECK(ibv_query_gid(context, 1, 0, &gid) == 0 && gid.raw[10] == 0xff && gid.raw[12] == 127);
-	CHECK(FAILS(ibv_query_gid(context, 1, 9, &gid) == -1, EINVAL));
+	CHECK(ibv_query_gid(context, 1, 9, &gid) == 0 && !gid.global.subnet_prefix && !gid.global.interface_id);
+	CHECK(FAILS(ibv_query_gid(context, 1, 256, &gid) == -1, EINVAL) && FAILS(ibv_query_gid(context, 2, 0, &gid) == -1, EINVAL));
 	CHECK(ibv_query_gid_table(context, entries, 4, 0) == 1 && entries[0].gid_type == IBV_GID_TYPE_ROCE_V2);
 	CHECK(ibv_query_gid_table(context, entries, 0, 0) == -EINVAL);
 	CHECK(ibv_query_gid_ex(context, 1, 0, entries, 0) == 0 && entries[0].ndev_ifindex > 0);
-	CHECK(ibv_query_gid_ex(context, 1, 7, entries, 0) == ENODATA);
+	CHECK(ibv_query_gid_ex(context, 1, 7, entries, 0) == ENODATA && ibv_query_gid_ex(context, 1, 256, entries, 0) == EINVAL);
 	CHECK(ibv_query_pkey(context, 1, 0, &pkey) == 0 && pkey == 0xffff);
 	CHECK(ibv_query_pkey(context, 1, 1, &pkey) == -1 && ibv_get_pkey_index(context, 1, 0xffff) == 0);
 	CHECK(fcntl(context->cmd_fd, F_GETFD) >= 0 && fcntl(context->async_fd, F_GETFD) >= 0);
@@ -114,7 +115,7 @@ static void regions(void)
 	CHECK(other->lkey == old && other->addr == memory + 4096 && other->length == 100);
 	CHECK(FAILS(ibv_rereg_mr(other, 1 << 5, NULL, NULL, 0, 0) == IBV_REREG_MR_ERR_INPUT, EINVAL));
 	CHECK(ibv_dereg_mr(other) == 0);
-	CHECK(FAILS(!ibv_alloc_mw(pd, IBV_MW_TYPE_1), EOPNOTSUPP));
+	CHECK(FAILS(!ibv_alloc_mw(pd, 3), EINVAL));
 	mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
 	CHECK(mw && mw->rkey && ibv_dealloc_mw(mw) == 0);
 }
@@ -164,6 +165,41 @@ static void round_trip(struct ibv_qp *qp)
 			CHECK(wc.opcode == IBV_WC_RECV && wc.byte_len == 4 && wc.imm_data == 0x01020304 && wc.wc_flags & IBV_WC_WITH_IMM);
 	}
 	CHECK(seen == 6 && !memcmp(memory, "ABCD", 4));
+}
+
+/* A window of type 1: bound by a call, bound anew, ended by a bind of no bytes. */
+static void window(struct ibv_qp *qp)
+{
+	struct ibv_mr *region = ibv_reg_mr(pd, memory + 4096, 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+	struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_1), *other = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
+	struct ibv_mw_bind bind = { .wr_id = 8, .send_flags = IBV_SEND_SIGNALED, .bind_info = {
+		.mr = region, .addr = (uintptr_t)memory + 4096, .length = 64, .mw_access_flags = IBV_ACCESS_REMOTE_WRITE } };
+	struct ibv_sge sge = { (uintptr_t)"in a window", 12 };
+	struct ibv_send_wr wr = { .wr_id = 9, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE,
+				  .send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE }, *bad;
+	struct ibv_wc wc;
+	uint32_t old;
+
+	CHECK(region && mw && other && mw->type == IBV_MW_TYPE_1);
+	CHECK(ibv_bind_mw(qp, other, &bind) == EINVAL && ibv_dealloc_mw(other) == 0);
+	for (int i = 0; i < 3; i++) {
+		old = mw->rkey;
+		CHECK(ibv_bind_mw(qp, mw, &bind) == 0 && mw->rkey == ibv_inc_rkey(old));
+		wc = completion();
+		CHECK(wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_BIND_MW && wc.wr_id == 8);
+		wr.wr.rdma.remote_addr = (uintptr_t)memory + 4096;
+		wr.wr.rdma.rkey = mw->rkey;
+		CHECK(ibv_post_send(qp, &wr, &bad) == 0);
+		wc = completion();
+		CHECK(wc.status == IBV_WC_SUCCESS && !strcmp(memory + 4096, "in a window"));
+		memset(memory + 4096, 0, 64);
+	}
+	CHECK(ibv_dereg_mr(region) == EBUSY);
+	bind.bind_info = (struct ibv_mw_bind_info){ .mr = NULL };
+	CHECK(ibv_bind_mw(qp, mw, &bind) == 0);
+	wc = completion();
+	CHECK(wc.status == IBV_WC_SUCCESS);
+	CHECK(ibv_dereg_mr(region) == 0 && ibv_dealloc_mw(mw) == 0);
 }
 
 static void *reads_event(void *arg)
@@ -311,6 +347,7 @@ int main(void)
 	CHECK(qp && qp->qp_num && !ibv_qp_to_qp_ex(qp) && ibv_destroy_cq(cq) == EBUSY);
 	connect_qp(qp);
 	round_trip(qp);
+	window(qp);
 	cancelled();
 	events(qp);
 	error(qp);

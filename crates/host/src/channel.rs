@@ -7,19 +7,19 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use userdma_link::clock;
 use userdma_objects::CompChannel;
 
-use crate::HostError;
 use crate::bell::Bell;
+use crate::call::{self, Before};
 use crate::drive::Role;
 use crate::gate::Visit;
 use crate::owner::Owner;
 use crate::shared::Shared;
 use crate::sleep::{FOREVER, Sleeper};
+use crate::{HostError, waiters};
 
 /// Why there is no event.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
@@ -81,20 +81,26 @@ impl Channel {
     /// # Errors
     /// The device is not usable, or a signal handler ran.
     pub fn get_event(&self, timeout: Option<Duration>) -> Result<Option<u32>, EventError> {
-        let shared = &*self.owner.shared;
-        shared.check()?;
-        if let Some(cq) = self.descriptor.take(false) {
-            return Ok(Some(cq));
-        }
         let end = timeout.map_or(FOREVER, |t| (clock::now() + t).nanos().min(FOREVER));
-        // No destructor may be due while the thread sleeps: a C program may cancel it there.
-        enter(shared);
-        let result = self.wait(shared, end);
-        leave(shared);
+        // No destructor may be due while the thread sleeps: a C program may cancel it there, and only there.
+        let before = call::begin();
+        let result = self.take_or_wait(end, before);
+        call::end(before);
         result
     }
 
-    fn wait(&self, shared: &Shared, end: u64) -> Result<Option<u32>, EventError> {
+    fn take_or_wait(&self, end: u64, before: Before) -> Result<Option<u32>, EventError> {
+        self.owner.shared.check()?;
+        if let Some(cq) = self.descriptor.take(false) {
+            return Ok(Some(cq));
+        }
+        waiters::enter(&self.owner.shared);
+        let result = self.wait(&self.owner.shared, end, before);
+        waiters::leave(&self.owner.shared);
+        result
+    }
+
+    fn wait(&self, shared: &Shared, end: u64, before: Before) -> Result<Option<u32>, EventError> {
         loop {
             // Nothing is driven before the first sleep: what is due is in the deadline, and packets end the sleep at once.
             let Some(deadline) = shared.watch.fall_asleep(Sleeper::Waiter) else {
@@ -103,7 +109,7 @@ impl Channel {
                 }
                 continue;
             };
-            let woken = sleep(shared, &self.descriptor.bell, deadline.min(end));
+            let woken = sleep(shared, &self.descriptor.bell, deadline.min(end), before);
             shared.watch.wake_up(Sleeper::Waiter);
             if woken.bell {
                 shared.waiter_bell.hush();
@@ -196,20 +202,6 @@ impl Descriptor {
     }
 }
 
-fn enter(shared: &Shared) {
-    shared.watch.wake_up(Sleeper::Waiter);
-    shared.waiters.fetch_add(1, Ordering::SeqCst);
-}
-
-fn leave(shared: &Shared) {
-    if shared.waiters.fetch_sub(1, Ordering::SeqCst) == 1 {
-        shared.wake(shared.watch.leave(Sleeper::Waiter));
-    } else {
-        // The others may sleep longer than this one did: let one look.
-        shared.waiter_bell.ring();
-    }
-}
-
 /// What a sleep ended with.
 struct Woken {
     channel: bool,
@@ -218,9 +210,9 @@ struct Woken {
 }
 
 /// Sleeps until the channel, the bell or a socket is readable, or until `until`. In the C library's `ppoll`, because
-/// threads of C programs may be cancelled here and nowhere else.
+/// threads of C programs may be cancelled here and nowhere else; a handler that interrupts it may drive.
 #[allow(unsafe_code)]
-fn sleep(shared: &Shared, channel: &Bell, until: u64) -> Woken {
+fn sleep(shared: &Shared, channel: &Bell, until: u64, before: Before) -> Woken {
     let entry = |fd: BorrowedFd<'_>| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     let mut fds = [entry(channel.as_fd()); MAX_FDS];
     fds[1] = entry(shared.waiter_bell.as_fd());
@@ -236,9 +228,12 @@ fn sleep(shared: &Shared, channel: &Bell, until: u64) -> Woken {
         tv_nsec: (ns % 1_000_000_000).cast_signed(),
     };
     let timeout = if until >= FOREVER { std::ptr::null() } else { &raw const timeout };
+    call::end(before);
     // SAFETY: `fds` has at least `len` entries, and `timeout` is null or points to a duration; both outlive the call.
     let ready = unsafe { libc::ppoll(fds.as_mut_ptr(), len, timeout, std::ptr::null()) };
     let interrupted = ready < 0 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted;
+    // The caller has it already, and gives it back.
+    let _ = call::begin();
     Woken { channel: fds[0].revents != 0, bell: fds[1].revents != 0, interrupted }
 }
 

@@ -38,7 +38,7 @@ extern "C" fn at_exit() {
 }
 
 /// Looks at each open device, without waiting for any lock.
-pub(crate) fn each_open(mut look: impl FnMut(&Shared)) {
+fn each_open(mut look: impl FnMut(&Shared)) {
     let open = match OPEN.try_lock() {
         Ok(open) => open,
         Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),

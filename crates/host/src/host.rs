@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -22,11 +22,11 @@ use crate::channel::Descriptor;
 use crate::command::{Commands, lock};
 use crate::drive::{Core, Role};
 use crate::events::{EventQueue, Events};
-use crate::fork::Inherited;
 use crate::gate::Gated;
 use crate::owner::Owner;
 use crate::shared::{Polls, Shared};
 use crate::sleep::Watch;
+use crate::waiters::Waiters;
 use crate::{Channel, HostConfig, HostError, OpenError, PostFailure, exit, fork, wait};
 
 mod setup;
@@ -52,9 +52,10 @@ impl Host {
         let sockets =
             links.iter().map(|link| link.as_fd().try_clone_to_owned()).collect::<Result<Vec<_>, _>>();
         let sockets = sockets.map_err(system("descriptor of a socket"))?;
-        let inherited = links.iter().map(Inherited::of).chain(sockets.iter().map(Inherited::of));
-        let inherited = inherited.collect::<Result<Vec<_>, _>>().map_err(system("descriptor of a socket"))?;
         let shared = Shared {
+            _forked: fork::Sockets::note(
+                links.iter().map(AsFd::as_fd).chain(sockets.iter().map(AsFd::as_fd)),
+            ),
             doorbells: shard.doorbells(),
             core: Gated::new(Core::new(shard, links.into_iter().map(Link::Udp).collect())),
             commands: Commands::default(),
@@ -63,7 +64,7 @@ impl Host {
             polls: Polls::default(),
             thread_bell: Bell::new().map_err(system("bell"))?,
             waiter_bell: Bell::new().map_err(system("bell"))?,
-            waiters: AtomicU32::new(0),
+            waiters: Waiters::default(),
             has_thread: AtomicBool::new(false),
             is_called: AtomicBool::new(false),
             is_served: AtomicBool::new(false),
@@ -74,7 +75,6 @@ impl Host {
             gids,
             name,
             generation: fork::generation(),
-            inherited,
             fell_back,
             lease,
         };
@@ -207,6 +207,14 @@ impl Host {
         self.owner.shared.doorbells.ring(qp.qpn());
     }
 
+    /// As [`Host::doorbell_send`] from a handler that may have interrupted a call of its own thread: the progress thread is called
+    /// to start what was posted.
+    #[cold]
+    pub fn doorbell_from_handler(&self, qp: &QpShared) {
+        self.owner.shared.doorbells.ring(qp.qpn());
+        self.owner.shared.wake_thread();
+    }
+
     /// Tells the device of receives where it needs to know: in the error state, where they are flushed.
     #[inline]
     pub fn doorbell_recv(&self, qp: &QpShared) {
@@ -239,6 +247,21 @@ impl Host {
             return Ok(!cq.is_empty());
         }
         Ok(true)
+    }
+
+    /// As [`Host::prepare_poll`] from a handler that may have interrupted a call of its own thread: if there are no completions the
+    /// progress thread is called to look for packets.
+    ///
+    /// # Errors
+    /// The device is not usable.
+    #[cold]
+    pub fn prepare_poll_from_handler(&self, cq: &Cq) -> Result<bool, HostError> {
+        let shared = &*self.owner.shared;
+        shared.check()?;
+        if cq.is_empty() {
+            shared.wake_thread();
+        }
+        Ok(!cq.is_empty())
     }
 
     /// Asks for one event on the queue's channel.

@@ -13,6 +13,7 @@
 #![deny(unsafe_code)]
 
 mod bell;
+pub mod call;
 mod channel;
 mod command;
 mod config;
@@ -32,6 +33,7 @@ mod sync;
 mod transmit;
 mod vec_mr;
 mod wait;
+mod waiters;
 
 pub use channel::{Channel, EventError};
 pub use config::HostConfig;

@@ -79,7 +79,7 @@ impl Thread {
 
     fn look(&mut self) -> Duty {
         let (polls, armed_at) = self.shared.polls.counts();
-        let is_waited = self.shared.waiters.load(Ordering::SeqCst) > 0;
+        let is_waited = self.shared.waiters.are_there();
         self.lease.look(&Look { polls, armed_at, is_waited }, || self.shared.is_packet_waiting())
     }
 

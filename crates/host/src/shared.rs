@@ -1,7 +1,7 @@
 //! What all who use a device share.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use userdma_agent::{FellBack, Lease};
@@ -14,13 +14,15 @@ use crate::channel::Descriptor;
 use crate::command::{Commands, lock};
 use crate::drive::{Core, Role};
 use crate::events::Events;
-use crate::fork::Inherited;
 use crate::gate::{Gated, Visit};
 use crate::sleep::{Sleeper, Watch};
+use crate::waiters::Waiters;
 use crate::{HostError, fork};
 
 /// An open device, as threads share it.
 pub(crate) struct Shared {
+    /// First, so that it ends before the sockets do.
+    pub(crate) _forked: fork::Sockets,
     pub(crate) core: Gated<Core>,
     pub(crate) doorbells: Arc<Doorbells>,
     pub(crate) commands: Commands,
@@ -31,7 +33,7 @@ pub(crate) struct Shared {
     pub(crate) thread_bell: Bell,
     /// Wakes threads that wait for events.
     pub(crate) waiter_bell: Bell,
-    pub(crate) waiters: AtomicU32,
+    pub(crate) waiters: Waiters,
     pub(crate) has_thread: AtomicBool,
     /// A driver has handed over to the progress thread, which must drive once whatever its lease says.
     pub(crate) is_called: AtomicBool,
@@ -47,8 +49,6 @@ pub(crate) struct Shared {
     pub(crate) gids: Vec<GidEntry>,
     pub(crate) name: String,
     pub(crate) generation: u64,
-    /// What a child of the process gives up.
-    pub(crate) inherited: Vec<Inherited>,
     pub(crate) fell_back: Option<FellBack>,
     /// Our part of a port that is shared. The last field: it goes back when the sockets are closed.
     pub(crate) lease: Option<Lease>,

@@ -1,10 +1,10 @@
 //! How calls answer: with an error number, with a null pointer, or with -1 and `errno`. A panic, which is an error of ours,
-//! answers `EIO` and does not reach the program.
+//! answers `EIO` and does not reach the program. No thread is cancelled in such a call ([`call`]).
 
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use userdma_host::{HostError, OpenError, PostFailure};
+use userdma_host::{HostError, OpenError, PostFailure, call};
 use userdma_nic::CreateAhError;
 use userdma_verbs::{
     BindMwError, CreateCqError, CreateQpError, CreateSrqError, ModifyQpError, ModifySrqError, ObjectError,
@@ -101,9 +101,12 @@ pub(crate) fn set_errno(Refused(errno): Refused) {
     unsafe { *libc::__errno_location() = errno }
 }
 
-fn guard<R>(call: impl FnOnce() -> Result<R, Refused>) -> Result<R, Refused> {
+fn guard<R>(run: impl FnOnce() -> Result<R, Refused>) -> Result<R, Refused> {
+    let before = call::begin();
     // What a panic leaves half done belongs to the device, which stops by itself, or to one object.
-    catch_unwind(AssertUnwindSafe(call)).unwrap_or(Err(Refused(libc::EIO)))
+    let answer = catch_unwind(AssertUnwindSafe(run)).unwrap_or(Err(Refused(libc::EIO)));
+    call::end(before);
+    answer
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Completion channels.
 
+use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_uint, c_void};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
@@ -17,7 +18,8 @@ use crate::signals;
 /// What a `struct ibv_comp_channel` lies in.
 #[repr(C)]
 pub(crate) struct ChannelObject {
-    abi: abi::CompChannel,
+    /// Programs read it; its count of users is changed under the lock of the context's queues.
+    pub(crate) abi: UnsafeCell<abi::CompChannel>,
     state: Arc<ContextState>,
     channel: Channel,
 }
@@ -29,7 +31,7 @@ pub(crate) unsafe extern "C" fn create_comp_channel(context: *mut Context) -> *m
         let state = Arc::clone(unsafe { context::state(context) });
         let channel = state.host().create_channel()?;
         let abi = abi::CompChannel { context, fd: channel.as_fd().as_raw_fd(), refcnt: 0 };
-        Ok(Box::into_raw(Box::new(ChannelObject { abi, state, channel })).cast())
+        Ok(Box::into_raw(Box::new(ChannelObject { abi: UnsafeCell::new(abi), state, channel })).cast())
     })
 }
 
@@ -41,7 +43,7 @@ pub(crate) unsafe extern "C" fn destroy_comp_channel(channel: *mut abi::CompChan
         let is_used = unsafe {
             let state = &(*object).state;
             let _table = lock(&state.cqs);
-            (*object).abi.refcnt > 0
+            (*channel).refcnt > 0
         };
         if is_used {
             return Err(BUSY);
@@ -89,7 +91,7 @@ impl ChannelObject {
     /// The number of the queue that has notified.
     fn next(&self) -> Result<u32, Refused> {
         loop {
-            let event = if is_nonblocking(self.abi.fd) {
+            let event = if is_nonblocking(self.channel.as_fd().as_raw_fd()) {
                 self.channel.try_event().map(|event| event.ok_or(Refused(libc::EAGAIN)))
             } else {
                 self.channel.get_event(None).map(|event| event.ok_or(Refused(libc::EAGAIN)))

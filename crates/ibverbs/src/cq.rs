@@ -1,9 +1,10 @@
 //! Completion queues.
 
+use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
-use userdma_host::Host;
+use userdma_host::{Host, call};
 use userdma_objects::{Arm, Cq};
 use userdma_verbs::{DeviceAttr, Qpn, Wc, WcFlags, WcOpcode, WcStatus};
 
@@ -18,13 +19,14 @@ use crate::query::int;
 /// What a `struct ibv_cq` and a `struct ibv_cq_ex` lie in.
 #[repr(C)]
 pub(crate) struct CqObject {
-    pub(crate) abi: CqEx,
+    /// Programs read and write it, and so do calls, at any time.
+    pub(crate) abi: UnsafeCell<CqEx>,
     state: Arc<ContextState>,
     pub(crate) cq: Arc<Cq>,
     pub(crate) comp_acks: Acks,
     pub(crate) async_acks: Acks,
     /// The completion that `start_poll` and `next_poll` stand at.
-    pub(crate) current: Wc,
+    pub(crate) current: UnsafeCell<Wc>,
 }
 
 /// `ibv_create_cq`.
@@ -94,12 +96,12 @@ unsafe fn create(
         async_events_completed: 0,
     };
     let object = CqObject {
-        abi: crate::cq_ex::face(plain),
+        abi: UnsafeCell::new(crate::cq_ex::face(plain)),
         state: Arc::clone(&state),
         cq,
         comp_acks: Acks::default(),
         async_acks: Acks::default(),
-        current: NOTHING,
+        current: UnsafeCell::new(NOTHING),
     };
     let object = Box::into_raw(Box::new(object));
     let mut table = lock(&state.cqs);
@@ -129,7 +131,8 @@ pub(crate) unsafe extern "C" fn destroy_cq(cq: *mut abi::Cq) -> c_int {
     })
 }
 
-/// `ibv_resize_cq`. A queue grows, and does not become smaller: it may be larger than asked for.
+/// `ibv_resize_cq`. A queue grows, and does not become smaller: it may be larger than asked for. Less than it holds at this moment
+/// is refused, as by the kernel's `rxe_cq.c rxe_cq_chk_attr()`.
 pub(crate) unsafe extern "C" fn resize_cq(cq: *mut abi::Cq, cqe: c_int) -> c_int {
     status(|| {
         if !(1..=int(DeviceAttr::LIMITS.max_cqe)).contains(&cqe) {
@@ -138,6 +141,9 @@ pub(crate) unsafe extern "C" fn resize_cq(cq: *mut abi::Cq, cqe: c_int) -> c_int
         // SAFETY: the caller gives a queue that exists.
         let object = unsafe { CqObject::of(cq) };
         object.host().check()?;
+        if cqe.cast_unsigned() < object.cq.len() {
+            return Err(INVALID);
+        }
         object.cq.grow(cqe.cast_unsigned());
         // SAFETY: programs read the size; calls that change it exclude each other, by the rules of the verbs.
         unsafe { (*cq).cqe = int(object.cq.capacity()) };
@@ -176,18 +182,36 @@ impl CqObject {
         self.state.host()
     }
 
+    /// Whether there are completions to take, after driving the device if there were none.
+    #[inline]
+    pub(crate) fn prepare(&self) -> Result<bool, Refused> {
+        let host = self.host();
+        let is_ready = if call::is_nested() {
+            host.prepare_poll_from_handler(&self.cq)
+        } else {
+            host.prepare_poll(&self.cq)
+        };
+        Ok(is_ready?)
+    }
+
+    /// Takes completions, unless it would wait for what it has interrupted.
+    #[inline]
+    pub(crate) fn take(&self, out: &mut [Wc]) -> usize {
+        self.cq.poll_unless(out, call::is_nested)
+    }
+
     /// # Safety
     /// There is room for `room` completions at `out`.
     #[inline]
     unsafe fn poll(&self, out: *mut abi::Wc, room: usize) -> Result<c_int, Refused> {
-        if !self.host().prepare_poll(&self.cq)? {
+        if !self.prepare()? {
             return if self.cq.is_used_up() { Err(Refused(libc::EOVERFLOW)) } else { Ok(0) };
         }
         let mut taken = 0;
         while taken < room {
             let mut some = [NOTHING; AT_ONCE];
             let wanted = AT_ONCE.min(room - taken);
-            let count = self.cq.poll(&mut some[..wanted]);
+            let count = self.take(&mut some[..wanted]);
             for (place, wc) in some[..count].iter().enumerate() {
                 // SAFETY: the place is less than `room`.
                 unsafe { out.add(taken + place).write(completion(wc)) };

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 
 use crate::abi::{self, CqEx};
 use crate::answer::{INVALID, Refused, status};
-use crate::cq::{CqObject, imm_data};
+use crate::cq::{CqObject, NOTHING, imm_data};
 
 /// The structure that programs see, for a queue.
 pub(crate) fn face(cq: abi::Cq) -> CqEx {
@@ -43,15 +43,19 @@ unsafe extern "C" fn start_poll(cq: *mut CqEx, attr: *const u32) -> c_int {
 /// Moves to the next completion; `ENOENT` if there is none.
 unsafe extern "C" fn next_poll(cq: *mut CqEx) -> c_int {
     status(|| {
-        // SAFETY: the caller gives a queue that exists, and no other thread polls it in this way at the same time.
-        let object = unsafe { &mut *cq.cast::<CqObject>() };
-        let mut wc = [object.current];
-        if object.host().poll_cq(&object.cq, &mut wc)? == 0 {
+        // SAFETY: the caller gives a queue that exists.
+        let object = unsafe { CqObject::of(cq.cast()) };
+        let mut wc = [NOTHING];
+        if !object.prepare()? || object.take(&mut wc) == 0 {
             return Err(Refused(if object.cq.is_used_up() { libc::EOVERFLOW } else { libc::ENOENT }));
         }
-        [object.current] = wc;
-        object.abi.status = object.current.status as c_int;
-        object.abi.wr_id = object.current.wr_id;
+        let [wc] = wc;
+        // SAFETY: no other thread polls the queue in this way at the same time, by the rules of the verbs.
+        unsafe {
+            object.current.get().write(wc);
+            (*cq).status = wc.status as c_int;
+            (*cq).wr_id = wc.wr_id;
+        }
         Ok(())
     })
 }
@@ -62,8 +66,8 @@ unsafe extern "C" fn end_poll(_: *mut CqEx) {}
 macro_rules! read {
     ($($name:ident: $type:ty = |$wc:ident| $value:expr;)*) => { $(
         unsafe extern "C" fn $name(cq: *mut CqEx) -> $type {
-            // SAFETY: the caller gives a queue that exists and that it polls.
-            let $wc = unsafe { &(*cq.cast::<CqObject>()).current };
+            // SAFETY: the caller gives a queue that exists and that no other thread polls.
+            let $wc = unsafe { &*CqObject::of(cq.cast()).current.get() };
             $value
         }
     )* };

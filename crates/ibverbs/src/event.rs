@@ -3,6 +3,7 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
+use userdma_host::{HostError, call};
 use userdma_verbs::{AsyncEvent, Qpn, Srqn};
 
 use crate::abi::{self, Context};
@@ -24,18 +25,12 @@ pub(crate) unsafe extern "C-unwind" fn get_async_event(
     // SAFETY: the caller gives an open context.
     let (state, fd) = unsafe { (context::state(context), (*context).async_fd) };
     loop {
-        if let Err(error) = state.host().check()
-            && error == userdma_host::HostError::Forked
-        {
-            return minus_one(error.into());
-        }
-        if let Some(found) = next(state) {
-            // SAFETY: the caller's place for the event.
-            unsafe { event.write(found) };
-            return 0;
-        }
-        if is_nonblocking(fd) {
-            return minus_one(Refused(libc::EAGAIN));
+        let before = call::begin();
+        // SAFETY: the caller's place for the event.
+        let answer = unsafe { try_event(state, fd, event) };
+        call::end(before);
+        if let Some(answer) = answer {
+            return answer;
         }
         let mut fds = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         // SAFETY: one entry, which outlives the call. The descriptor is the context's.
@@ -43,6 +38,24 @@ pub(crate) unsafe extern "C-unwind" fn get_async_event(
             return minus_one(Refused(libc::EINTR));
         }
     }
+}
+
+/// What the call answers if it does not wait.
+///
+/// # Safety
+/// There is room for an event at `event`.
+unsafe fn try_event(state: &Arc<ContextState>, fd: c_int, event: *mut abi::AsyncEvent) -> Option<c_int> {
+    if let Err(error) = state.host().check()
+        && error == HostError::Forked
+    {
+        return Some(minus_one(error.into()));
+    }
+    if let Some(found) = next(state) {
+        // SAFETY: the caller's promise.
+        unsafe { event.write(found) };
+        return Some(0);
+    }
+    is_nonblocking(fd).then(|| minus_one(Refused(libc::EAGAIN)))
 }
 
 /// `ibv_ack_async_event`.

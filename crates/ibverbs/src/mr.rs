@@ -93,7 +93,8 @@ pub(crate) unsafe extern "C" fn dereg_mr(mr: *mut abi::Mr) -> c_int {
     status(|| {
         let mr = mr.cast::<MrObject>();
         // SAFETY: the caller gives a region that exists.
-        unsafe { (*mr).deregister() }?;
+        let (state, lkey) = unsafe { (&(*mr).state, LKey::new((*mr).abi.lkey)) };
+        state.host().control(move |shard, _| shard.dereg_mr(lkey).map(drop))??;
         // SAFETY: the caller gives it up.
         drop(unsafe { Box::from_raw(mr) });
         Ok(())
@@ -112,7 +113,7 @@ pub(crate) unsafe extern "C" fn rereg_mr(
 ) -> c_int {
     let errno = status(|| {
         // SAFETY: the caller gives a region that exists, and whatever `flags` says.
-        unsafe { (*mr.cast::<MrObject>()).change(flags, pd, addr, length, access.cast_unsigned()) }
+        unsafe { change(mr.cast(), flags, pd, addr, length, access.cast_unsigned()) }
     });
     if errno == 0 {
         return 0;
@@ -121,52 +122,47 @@ pub(crate) unsafe extern "C" fn rereg_mr(
     ERR_INPUT
 }
 
-impl MrObject {
-    /// # Safety
-    /// As [`register`] for what `flags` names.
-    unsafe fn change(
-        &mut self,
-        flags: c_int,
-        pd: *mut abi::Pd,
-        addr: *mut c_void,
-        length: usize,
-        access: c_uint,
-    ) -> Result<(), Refused> {
-        if flags == 0 || flags & !(CHANGE_TRANSLATION | CHANGE_PD | CHANGE_ACCESS) != 0 {
-            return Err(crate::answer::INVALID);
-        }
-        let mut range = self.range;
-        if flags & CHANGE_TRANSLATION != 0 {
-            range = Range { addr, length, iova: None, ..range };
-        }
-        if flags & CHANGE_PD != 0 {
-            // SAFETY: the caller gives a domain that exists.
-            range.pd = unsafe { PdObject::of(pd) }.id;
-        }
-        if flags & CHANGE_ACCESS != 0 {
-            range.access = access;
-        }
-        // SAFETY: the caller's promise.
-        let (region, iova) = unsafe { range.region() };
-        // Touches the pages while others drive. The device proves it again, and says what is wrong.
-        let rights = AccessFlags::from_bits_retain(range.access);
-        let _ = region.probe(rights.is_writing());
-        let (lkey, domain) = (LKey::new(self.abi.lkey), range.pd);
-        self.state
-            .host()
-            .control(move |shard, _| shard.rereg_mr(lkey, domain, region, iova, rights))???;
-        self.range = range;
-        (self.abi.addr, self.abi.length) = (range.addr, range.length);
-        if flags & CHANGE_PD != 0 {
-            self.abi.pd = pd;
-        }
-        Ok(())
+/// # Safety
+/// `mr` exists; as [`register`] for what `flags` names. Programs read the structure at any time: it is reached by pointer only.
+unsafe fn change(
+    mr: *mut MrObject,
+    flags: c_int,
+    pd: *mut abi::Pd,
+    addr: *mut c_void,
+    length: usize,
+    access: c_uint,
+) -> Result<(), Refused> {
+    if flags == 0 || flags & !(CHANGE_TRANSLATION | CHANGE_PD | CHANGE_ACCESS) != 0 {
+        return Err(crate::answer::INVALID);
     }
-
-    fn deregister(&self) -> Result<(), Refused> {
-        let lkey = LKey::new(self.abi.lkey);
-        Ok(self.state.host().control(move |shard, _| shard.dereg_mr(lkey).map(drop))??)
+    // SAFETY: the caller's promise.
+    let (state, mut range, lkey) = unsafe { (&(*mr).state, (*mr).range, LKey::new((*mr).abi.lkey)) };
+    if flags & CHANGE_TRANSLATION != 0 {
+        range = Range { addr, length, iova: None, ..range };
     }
+    if flags & CHANGE_PD != 0 {
+        // SAFETY: the caller gives a domain that exists.
+        range.pd = unsafe { PdObject::of(pd) }.id;
+    }
+    if flags & CHANGE_ACCESS != 0 {
+        range.access = access;
+    }
+    // SAFETY: the caller's promise.
+    let (region, iova) = unsafe { range.region() };
+    // Touches the pages while others drive. The device proves it again, and says what is wrong.
+    let rights = AccessFlags::from_bits_retain(range.access);
+    let _ = region.probe(rights.is_writing());
+    let domain = range.pd;
+    state.host().control(move |shard, _| shard.rereg_mr(lkey, domain, region, iova, rights))???;
+    // SAFETY: calls that change a region exclude each other, by the rules of the verbs.
+    unsafe {
+        (*mr).range = range;
+        ((*mr).abi.addr, (*mr).abi.length) = (range.addr, range.length);
+        if flags & CHANGE_PD != 0 {
+            (*mr).abi.pd = pd;
+        }
+    }
+    Ok(())
 }
 
 impl Range {

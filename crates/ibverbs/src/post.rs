@@ -3,11 +3,11 @@
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 
-use userdma_host::Host;
+use userdma_host::{Host, call};
 use userdma_objects::UdAddr;
 use userdma_verbs::{
-    AccessFlags, AtomicOp, BindMw, DeviceAttr, LKey, PostError, QpType, RKey, RecvWr, RemoteAddr, SendFlags,
-    SendOp, SendWr, Sge,
+    AccessFlags, AtomicOp, BindMw, DeviceAttr, LKey, MwType, PostError, QpType, RKey, RecvWr, RemoteAddr,
+    SendFlags, SendOp, SendWr, Sge,
 };
 
 use crate::abi;
@@ -26,7 +26,7 @@ pub(crate) unsafe extern "C" fn post_send(
     let qp = unsafe { QpObject::of(qp) };
     // SAFETY: the caller gives a list of requests whose lists and inline data are there.
     let post = |wr: &abi::SendWr| unsafe { post_one(qp, wr) };
-    let doorbell = || qp.host().doorbell_send(&qp.shared);
+    let doorbell = || start(qp);
     // SAFETY: the caller gives a list, and a place for the request that failed.
     unsafe { post_list(qp.host(), first, bad_wr, |wr| wr.next, post, doorbell) }
 }
@@ -40,11 +40,19 @@ pub(crate) unsafe extern "C" fn post_recv(
     // SAFETY: the caller gives a queue pair that exists.
     let qp = unsafe { QpObject::of(qp) };
     let post = |wr: &abi::RecvWr| {
-        let post = |sgl: &[Sge]| Ok(qp.shared.post_recv(&RecvWr { wr_id: wr.wr_id, sgl })?);
+        let post = |sgl: &[Sge]| {
+            Ok(qp.shared.post_recv_unless(&RecvWr { wr_id: wr.wr_id, sgl }, call::is_nested)?)
+        };
         // SAFETY: the caller gives a list of requests whose lists are there.
         unsafe { with_sges(wr.sg_list, wr.num_sge, post) }
     };
-    let doorbell = || qp.host().doorbell_recv(&qp.shared);
+    let doorbell = || {
+        if call::is_nested() {
+            qp.host().doorbell_from_handler(&qp.shared);
+        } else {
+            qp.host().doorbell_recv(&qp.shared);
+        }
+    };
     // SAFETY: the caller gives a list, and a place for the request that failed.
     unsafe { post_list(qp.host(), first, bad_wr, |wr| wr.next, post, doorbell) }
 }
@@ -58,7 +66,9 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
     // SAFETY: the caller gives a queue that exists.
     let object = unsafe { SrqObject::of(srq) };
     let post = |wr: &abi::RecvWr| {
-        let post = |sgl: &[Sge]| Ok(object.srq.post_recv(&RecvWr { wr_id: wr.wr_id, sgl })?);
+        let post = |sgl: &[Sge]| {
+            Ok(object.srq.post_recv_unless(&RecvWr { wr_id: wr.wr_id, sgl }, call::is_nested)?)
+        };
         // SAFETY: the caller gives a list of requests whose lists are there.
         unsafe { with_sges(wr.sg_list, wr.num_sge, post) }
     };
@@ -129,13 +139,23 @@ unsafe fn post_one(qp: &QpObject, wr: &abi::SendWr) -> Result<(), Refused> {
     Ok(())
 }
 
-/// Posts a request, to `addr` if it is a datagram.
+/// Posts a request, to `addr` if it is a datagram, unless it would wait for what it has interrupted.
 #[inline]
 pub(crate) fn post(qp: &QpObject, wr: &SendWr<'_>, addr: Option<&UdAddr>) -> Result<(), Refused> {
     Ok(match addr {
-        None => qp.shared.post_send(wr),
-        Some(addr) => qp.shared.post_datagram(wr, addr),
+        None => qp.shared.post_send_unless(wr, call::is_nested),
+        Some(addr) => qp.shared.post_datagram_unless(wr, addr, call::is_nested),
     }?)
+}
+
+/// Starts what was posted, or has it started if this call has interrupted another.
+#[inline]
+pub(crate) fn start(qp: &QpObject) {
+    if call::is_nested() {
+        qp.host().doorbell_from_handler(&qp.shared);
+    } else {
+        qp.host().doorbell_send(&qp.shared);
+    }
 }
 
 /// Whom a request is for, if the queue pair is one of datagrams.
@@ -186,7 +206,10 @@ pub(crate) unsafe fn bind(mw: *mut abi::Mw, rkey: u32, info: &abi::BindMwInfo) -
         return Err(INVALID);
     }
     // SAFETY: the caller's promise.
-    let (current, lkey) = unsafe { ((*mw).rkey, (*info.mr).lkey) };
+    let (mw_type, current, lkey) = unsafe { ((*mw).mw_type, (*mw).rkey, (*info.mr).lkey) };
+    if mw_type != MwType::Type2 as c_int {
+        return Err(INVALID);
+    }
     Ok(BindMw {
         mw: RKey::new(current),
         rkey: RKey::new(rkey),

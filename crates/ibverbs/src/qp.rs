@@ -22,7 +22,8 @@ use crate::wr::{self, Builder};
 /// What a `struct ibv_qp` and a `struct ibv_qp_ex` lie in.
 #[repr(C)]
 pub(crate) struct QpObject {
-    pub(crate) abi: abi::QpEx,
+    /// Programs read and write it, and so do calls, at any time.
+    pub(crate) abi: UnsafeCell<abi::QpEx>,
     state: Arc<ContextState>,
     pub(crate) shared: Arc<QpShared>,
     /// As it was made.
@@ -115,7 +116,7 @@ unsafe fn create(
     init.cap = c_cap(&shared.cap());
     let qpn = shared.qpn().get();
     let object = QpObject {
-        abi: wr::face(plain(domain.context(), pd, &init, qpn)),
+        abi: UnsafeCell::new(wr::face(plain(domain.context(), pd, &init, qpn))),
         state: Arc::clone(&state),
         shared,
         init,

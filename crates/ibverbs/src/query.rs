@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 
 use userdma_host::GidEntry;
-use userdma_verbs::{DeviceAttr, PKey};
+use userdma_verbs::{DeviceAttr, PKey, PortAttr};
 
 use crate::abi::{self, Context};
 use crate::answer::{INVALID, Refused, number, status};
@@ -101,7 +101,7 @@ pub(crate) unsafe extern "C" fn query_port_sized(
     })
 }
 
-/// `ibv_query_gid`.
+/// `ibv_query_gid`. An empty entry is zero.
 pub(crate) unsafe extern "C" fn query_gid(
     context: *mut Context,
     port: u8,
@@ -109,14 +109,16 @@ pub(crate) unsafe extern "C" fn query_gid(
     gid: *mut abi::Gid,
 ) -> c_int {
     number(|| {
-        let index = usize::try_from(index).map_err(|_| INVALID)?;
-        // SAFETY: the caller gives an open context and room for a GID.
-        unsafe { gid.write(abi::Gid(entry(context, port.into(), index)?.gid.bytes())) };
+        let index = u32::try_from(index).map_err(|_| INVALID)?;
+        // SAFETY: the caller gives an open context.
+        let entry = unsafe { entry(context, port.into(), index) }?;
+        // SAFETY: the caller has room for a GID.
+        unsafe { gid.write(abi::Gid(entry.map_or([0; 16], |entry| entry.gid.bytes()))) };
         Ok(0)
     })
 }
 
-/// `_ibv_query_gid_ex`, which the header's `ibv_query_gid_ex` calls with the size that it knows.
+/// `_ibv_query_gid_ex`, which the header's `ibv_query_gid_ex` calls with the size that it knows. `ENODATA` for an empty entry.
 pub(crate) unsafe extern "C" fn query_gid_ex(
     context: *mut Context,
     port: u32,
@@ -130,7 +132,7 @@ pub(crate) unsafe extern "C" fn query_gid_ex(
             return Err(INVALID);
         }
         // SAFETY: the caller gives an open context.
-        let entry = unsafe { entry(context, port, index as usize) }.map_err(|_| Refused(libc::ENODATA))?;
+        let entry = unsafe { entry(context, port, index) }?.ok_or(Refused(libc::ENODATA))?;
         // SAFETY: the caller has room for `size` bytes.
         unsafe { write_sized(&gid_entry(entry, index), to.cast(), size) };
         Ok(())
@@ -158,7 +160,7 @@ pub(crate) unsafe extern "C" fn query_gid_table(
     gids.len().cast_signed()
 }
 
-/// `ibv_query_gid_type`, by which the tools of the distribution tell RoCE v2 from v1.
+/// `ibv_query_gid_type`, by which the tools of the distribution tell RoCE v2 from v1. An empty entry has the type that is 0.
 pub(crate) unsafe extern "C" fn query_gid_type(
     context: *mut Context,
     port: u8,
@@ -166,11 +168,10 @@ pub(crate) unsafe extern "C" fn query_gid_type(
     gid_type: *mut c_int,
 ) -> c_int {
     number(|| {
-        // SAFETY: the caller gives an open context and room for the type.
-        unsafe {
-            entry(context, port.into(), index as usize)?;
-            gid_type.write(SYSFS_ROCE_V2);
-        }
+        // SAFETY: the caller gives an open context.
+        let entry = unsafe { entry(context, port.into(), index) }?;
+        // SAFETY: the caller has room for the type.
+        unsafe { gid_type.write(entry.map_or(SYSFS_NONE, |_| SYSFS_ROCE_V2)) };
         Ok(0)
     })
 }
@@ -200,14 +201,16 @@ fn check_port(port: u8) -> Result<(), Refused> {
     if port == 1 { Ok(()) } else { Err(INVALID) }
 }
 
-/// An entry of the GID table.
+/// An entry of the GID table; `None` if it is empty.
 ///
 /// # Safety
 /// `context` is open as long as the result is used.
-unsafe fn entry<'a>(context: *mut Context, port: u32, index: usize) -> Result<&'a GidEntry, Refused> {
+unsafe fn entry<'a>(context: *mut Context, port: u32, index: u32) -> Result<Option<&'a GidEntry>, Refused> {
+    if port != 1 || index >= PortAttr::GID_TBL_LEN {
+        return Err(INVALID);
+    }
     // SAFETY: the caller's promise.
-    let host = unsafe { state(context) }.host();
-    host.gids().get(index).filter(|_| port == 1).ok_or(INVALID)
+    Ok(unsafe { state(context) }.host().gids().get(index as usize))
 }
 
 fn gid_entry(entry: &GidEntry, index: u32) -> abi::GidEntry {
@@ -291,9 +294,9 @@ pub(crate) fn int(limit: u32) -> c_int {
     c_int::try_from(limit).unwrap_or(c_int::MAX)
 }
 
-/// `IBV_DEVICE_SYS_IMAGE_GUID`, `RC_RNR_NAK_GEN`, `SRQ_RESIZE`, `MEM_MGT_EXTENSIONS` (invalidation) and
-/// `MEM_WINDOW_TYPE_2B`.
-const CAPABILITIES: u32 = 1 << 11 | 1 << 12 | 1 << 13 | 1 << 21 | 1 << 24;
+/// `IBV_DEVICE_SYS_IMAGE_GUID`, `RC_RNR_NAK_GEN`, `SRQ_RESIZE`, `MEM_WINDOW` (of type 1), `MEM_MGT_EXTENSIONS` (invalidation)
+/// and `MEM_WINDOW_TYPE_2B`.
+const CAPABILITIES: u32 = 1 << 11 | 1 << 12 | 1 << 13 | 1 << 17 | 1 << 21 | 1 << 24;
 /// `IBV_ATOMIC_GLOB`: atomics are the processor's.
 const ATOMIC_GLOB: c_int = 2;
 const OLDEST_PORT_ATTR: usize = 48;
@@ -307,3 +310,5 @@ const LINK_LAYER_ETHERNET: u8 = 2;
 const GID_TYPE_ROCE_V2: u32 = 2;
 /// `IBV_GID_TYPE_SYSFS_ROCE_V2`, of the private function.
 const SYSFS_ROCE_V2: c_int = 1;
+/// `IBV_GID_TYPE_SYSFS_IB_ROCE_V1`.
+const SYSFS_NONE: c_int = 0;

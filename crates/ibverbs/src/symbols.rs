@@ -1,6 +1,6 @@
 //! The public functions, each at the node at which its present form appeared.
 
-use crate::unsupported::{errno, fork_is_safe, fork_needs_nothing, negative, nothing, null};
+use crate::unsupported::{errno, fork_is_safe, fork_needs_nothing, import_device, negative, nothing, null};
 use crate::{ah, channel, context, cq, devices, event, marshal, mr, names, pd, qp, query, srq};
 
 public! {
@@ -72,7 +72,7 @@ public! {
     "@@IBVERBS_1.10" {
         "ibv_query_ece" => errno,
         "ibv_set_ece" => errno,
-        "ibv_import_device" => null,
+        "ibv_import_device" => import_device,
         "ibv_import_pd" => null,
         "ibv_unimport_pd" => nothing,
         "ibv_import_mr" => null,

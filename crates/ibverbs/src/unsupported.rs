@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use crate::answer::{Refused, UNSUPPORTED, minus_one, set_errno};
+use crate::answer::{INVALID, Refused, UNSUPPORTED, minus_one, set_errno};
 
 /// Functions that return an error number.
 pub(crate) extern "C" fn errno() -> c_int {
@@ -19,6 +19,18 @@ pub(crate) extern "C" fn negative() -> c_int {
 /// Functions that return a pointer.
 pub(crate) extern "C" fn null() -> *mut c_void {
     set_errno(UNSUPPORTED);
+    std::ptr::null_mut()
+}
+
+/// `ibv_import_device`: what is no device is told from devices, which cannot be imported.
+pub(crate) extern "C" fn import_device(cmd_fd: c_int) -> *mut c_void {
+    let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the call fills the structure, which outlives it, or fails.
+    let is_device = unsafe {
+        libc::fstat(cmd_fd, stat.as_mut_ptr()) == 0
+            && stat.assume_init().st_mode & libc::S_IFMT == libc::S_IFCHR
+    };
+    set_errno(if is_device { UNSUPPORTED } else { INVALID });
     std::ptr::null_mut()
 }
 

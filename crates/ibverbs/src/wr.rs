@@ -12,7 +12,7 @@ use userdma_verbs::{AtomicOp, QpCap, QpType, RKey, RemoteAddr, SendFlags, SendOp
 use crate::abi::{self, BindMwInfo, DataBuf, QpEx};
 use crate::ah::AhObject;
 use crate::answer::{INVALID, Refused, status};
-use crate::post::{bind, post, sge};
+use crate::post::{bind, post, sge, start};
 use crate::qp::QpObject;
 
 /// What has been said since `wr_start`. Its memory is kept for the next time.
@@ -312,7 +312,7 @@ impl Builder {
             post(qp, &SendWr { wr_id, op, flags, sgl, inline }, request.addr.as_ref())
         });
         if !self.requests.is_empty() {
-            qp.host().doorbell_send(&qp.shared);
+            start(qp);
         }
         posted
     }

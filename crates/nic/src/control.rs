@@ -6,9 +6,9 @@ use userdma_mem::Region;
 use userdma_objects::{Ah, CompChannel, Cq, MrKeys, PdId, QpShared, Srq};
 use userdma_verbs::dice::{Dice, Stream};
 use userdma_verbs::{
-    AccessFlags, AhAttr, BindMwError, CreateCqError, CreateQpError, DeviceAttr, Gid, LKey, Mtu, ObjectError,
-    PKey, PortAttr, PortState, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, Qpn, RKey, RegMrError, Srqn,
-    Time,
+    AccessFlags, AhAttr, BindMwError, CreateCqError, CreateQpError, DeviceAttr, Gid, LKey, Mtu, MwType,
+    ObjectError, PKey, PortAttr, PortState, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, Qpn, RKey,
+    RegMrError, Srqn, Time,
 };
 
 use crate::Shard;
@@ -139,8 +139,16 @@ impl Shard {
     /// # Errors
     /// `TooMany`, `NoPd`.
     pub fn alloc_mw(&mut self, pd: PdId) -> Result<RKey, BindMwError> {
+        self.alloc_mw_of_type(pd, MwType::Type2)
+    }
+
+    /// A new memory window of either type, unbound.
+    ///
+    /// # Errors
+    /// As [`Shard::alloc_mw`].
+    pub fn alloc_mw_of_type(&mut self, pd: PdId, mw_type: MwType) -> Result<RKey, BindMwError> {
         self.pds.acquire(pd).map_err(|_| BindMwError::NoPd)?;
-        self.mrs.alloc_mw(pd).inspect_err(|_| self.pds.release(pd))
+        self.mrs.alloc_mw_of_type(pd, mw_type).inspect_err(|_| self.pds.release(pd))
     }
 
     /// Ends a memory window, bound or not, named by its current key.
@@ -285,9 +293,10 @@ impl Shard {
         Ok(QpAttr { cap: qp.shared.cap(), ..qp.transport.attr() })
     }
 
-    /// Ends a queue pair. What is posted is forgotten without completions; windows bound through it are unbound. A receive
-    /// that a message under way has taken from a shared receive queue is forgotten, too: in the error state, where a
-    /// queue pair should go before, it completes.
+    /// Ends a queue pair. What is posted is forgotten without completions, and what has completed and was not polled with it,
+    /// as by the C provider's `mlx5/verbs.c mlx5_destroy_qp()`; windows bound through it are unbound. A receive that a message
+    /// under way has taken from a shared receive queue is forgotten, too: in the error state, where a queue pair should go
+    /// before, it completes.
     ///
     /// # Errors
     /// `NoObject`.
@@ -297,6 +306,7 @@ impl Shard {
             machine.modify(ctx, QpState::Reset, &QpAttr::default(), QpAttrMask::STATE, None);
         });
         self.forget(index, qpn);
+        self.forget_completions(index);
         let Some(qp) = self.qps.remove(index) else { return Err(NO_QP) };
         if let Some(window) = qp.window {
             self.windows.release(window);
@@ -323,7 +333,7 @@ impl Shard {
             max_mtu: Mtu::Mtu4096,
             active_mtu: active_mtu.unwrap_or(Mtu::Mtu256),
             max_msg_sz: DeviceAttr::LIMITS.max_msg_sz,
-            gid_tbl_len: u32::try_from(self.config.gids.len()).unwrap_or(u32::MAX),
+            gid_tbl_len: PortAttr::GID_TBL_LEN,
             pkey: PKey::DEFAULT,
         }
     }
@@ -331,6 +341,15 @@ impl Shard {
     /// The device's limits.
     pub fn device_attr(&self) -> DeviceAttr {
         DeviceAttr::LIMITS
+    }
+
+    /// Takes what nobody has polled of a queue pair out of its completion queues.
+    pub(crate) fn forget_completions(&self, index: u32) {
+        let Some(qp) = self.qps.get(index) else { return };
+        qp.send_cq.forget(qp.shared.qpn());
+        if !Arc::ptr_eq(&qp.send_cq, &qp.recv_cq) {
+            qp.recv_cq.forget(qp.shared.qpn());
+        }
     }
 
     fn count_cq_users(&mut self, send_cq: u32, recv_cq: u32, change: i32) {

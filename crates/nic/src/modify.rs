@@ -29,7 +29,8 @@ impl From<BadValue> for ModifyQpError {
 }
 
 impl Shard {
-    /// Sets attributes and changes the state. Either all of it happens or nothing.
+    /// Sets attributes and changes the state. Either all of it happens or nothing. RESET forgets everything, also completions
+    /// that nobody has polled.
     ///
     /// # Errors
     /// Which attribute or transition is wrong, with its value; `NoQp`.
@@ -56,6 +57,7 @@ impl Shard {
         if to == QpState::Reset {
             self.unbind_window(index);
             self.forget(index, qpn);
+            self.forget_completions(index);
         }
         Ok(())
     }

@@ -317,11 +317,12 @@ impl Shard {
 
     /// Gives a queue pair that waits for this window its turn, if there is room. Its fill wakes the next one.
     pub(crate) fn wake_one(&mut self, window: WindowId) {
-        if let Some(index) = self.windows.pop_waiting(window)
-            && let Some(qp) = self.qps.get_mut(index)
-        {
-            qp.is_waiting = false;
-            self.make_ready(index);
+        while let Some(index) = self.windows.pop_waiting(window) {
+            // Those that are gone pass it on.
+            if let Some(qp) = self.qps.get_mut(index) {
+                qp.is_waiting = false;
+                return self.make_ready(index);
+            }
         }
     }
 

@@ -1,10 +1,10 @@
 //! Objects: who holds whom, what ends with what, and completion queues that overflow.
 
 use userdma_objects::{Arm, CompChannel};
-use userdma_sim::{ConnectOptions, Host, Pair, PairOptions};
+use userdma_sim::{ConnectOptions, Host, Pair, PairOptions, QpEnd};
 use userdma_verbs::{
     AccessFlags, AhAttr, AsyncEvent, CreateCqError, CreateQpError, DeviceAttr, Gid, GlobalRoute, ObjectError,
-    QpCap, QpInitAttr, QpState, QpType, SendFlags, SendOp, SendWr, WcStatus,
+    QpCap, QpInitAttr, QpState, QpType, RecvWr, SendFlags, SendOp, SendWr, WcStatus,
 };
 
 fn init() -> QpInitAttr {
@@ -183,7 +183,7 @@ fn channels_notify_once_for_each_arming() {
     let cq = host.shard.create_cq(64, Some(channel.clone())).unwrap();
     let cq_number = cq.number();
     let qp = host.shard.create_qp(host.pd, &init(), cq_number, cq_number).unwrap();
-    let a = userdma_sim::QpEnd { qp, send_cq: cq.clone(), recv_cq: cq.clone() };
+    let a = QpEnd { qp, send_cq: cq.clone(), recv_cq: cq.clone() };
     let b = pair.create(1, &options);
     let ends = [a.clone(), b];
     for side in [0, 1] {
@@ -232,4 +232,73 @@ fn destroying_a_queue_pair_completes_nothing_and_frees_the_way_for_others() {
     pair.drive();
     assert!(a.poll_send().is_empty());
     assert_eq!(c.poll_send().iter().map(|wc| wc.status).collect::<Vec<_>>(), [WcStatus::Success]);
+}
+
+/// The window is full, and those at the head of its line end before it has room.
+#[test]
+fn queue_pairs_that_end_in_the_line_for_a_window_hold_up_nobody_behind_them() {
+    let mut pair = Pair::new(&PairOptions::default());
+    let to = pair.hosts[1].memory(1 << 20, AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE);
+    let from = pair.hosts[0].memory(1 << 20, AccessFlags::empty());
+    pair.net.set_filter(|_| userdma_sim::Fate::Drop);
+    let ends: Vec<_> = (0..5)
+        .map(|wr_id| {
+            let [end, _] = pair.connect(&ConnectOptions::default());
+            for _ in 0..2 {
+                pair.hosts[0].write(&end, wr_id, from.sge(0, 1 << 20), to.remote(0));
+            }
+            pair.progress();
+            end
+        })
+        .collect();
+    pair.net.clear_filter();
+    let now = pair.now();
+    // Those that wait, then the one that fills the window.
+    for end in [&ends[1], &ends[2], &ends[3], &ends[0]] {
+        pair.hosts[0].shard.destroy_qp(now, end.qp.qpn()).unwrap();
+    }
+    pair.progress();
+    assert!(!pair.net.is_empty(), "the last in the line sends at once, not when a timer expires");
+    pair.drive();
+    assert_eq!(ends[4].poll_send().len(), 2);
+}
+
+/// Another queue pair on the completion queues of `end`.
+#[allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
+fn sibling(host: &mut Host, end: &QpEnd) -> QpEnd {
+    let qp = host.shard.create_qp(host.pd, &init(), end.send_cq.number(), end.recv_cq.number()).unwrap();
+    QpEnd { qp, ..end.clone() }
+}
+
+/// Two queue pairs share their completion queues; one is reset, or destroyed, with completions on both sides unpolled.
+#[test]
+fn completions_of_a_queue_pair_leave_with_it_and_others_stay() {
+    for is_reset in [true, false] {
+        let mut pair = Pair::new(&PairOptions::default());
+        let options = ConnectOptions::default();
+        let [a, b] = pair.connect(&options);
+        let others = [0, 1].map(|side| sibling(&mut pair.hosts[side], [&a, &b][side]));
+        pair.join(&others, &options);
+        let [c, d] = others;
+        let from = some_bytes(&mut pair.hosts[0]);
+        let to = pair.hosts[1].memory(64, AccessFlags::LOCAL_WRITE);
+        for (wr_id, (sender, receiver)) in [(&a, &b), (&c, &d), (&a, &b)].into_iter().enumerate() {
+            let wr_id = wr_id as u64;
+            pair.hosts[1].post_recv(receiver, &RecvWr { wr_id, sgl: &[to.sge(0, 8)] }).unwrap();
+            let send =
+                SendWr { wr_id, op: SendOp::Send, flags: SendFlags::SIGNALED, sgl: &[from], inline: &[] };
+            pair.hosts[0].post_send(sender, &send).unwrap();
+        }
+        pair.drive();
+        let now = pair.now();
+        for (side, end) in [(0, &a), (1, &b)] {
+            if is_reset {
+                pair.reset(side, end.qp.qpn());
+            } else {
+                pair.hosts[side].shard.destroy_qp(now, end.qp.qpn()).unwrap();
+            }
+        }
+        assert_eq!(a.poll_send().iter().map(|wc| wc.wr_id).collect::<Vec<_>>(), [1], "reset: {is_reset}");
+        assert_eq!(b.poll_recv().iter().map(|wc| wc.wr_id).collect::<Vec<_>>(), [1], "reset: {is_reset}");
+    }
 }

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use userdma_verbs::{Wc, WcStatus};
+use userdma_verbs::{Qpn, Wc, WcStatus};
 
 use crate::CompChannel;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use crate::sync::{Mutex, lock};
+use crate::sync::{Mutex, lock, lock_unless};
 
 /// What a completion queue waits for before it notifies its channel. A request is used up by the notification.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -111,6 +111,11 @@ impl Cq {
         self.count.load(Ordering::Acquire) == 0
     }
 
+    /// Completions that it holds, as [`Cq::is_empty`] sees them.
+    pub fn len(&self) -> u32 {
+        self.count.load(Ordering::Acquire)
+    }
+
     /// Device: adds a completion; `solicited` if the sender asked for notification.
     pub fn push(&self, wc: Wc, solicited: bool) -> Pushed {
         let mut ring = lock(&self.ring);
@@ -142,11 +147,29 @@ impl Cq {
     }
 
     /// Takes up to `out.len()` completions, oldest first; how many. Safe for several callers at once.
+    #[inline]
     pub fn poll(&self, out: &mut [Wc]) -> usize {
+        self.poll_unless(out, || false)
+    }
+
+    /// The same for callers who may have interrupted whoever holds the queue's lock, as handlers of signals do: if it is held at
+    /// this moment and `gives_up` says so, nothing is taken.
+    pub fn poll_unless(&self, out: &mut [Wc], gives_up: impl FnOnce() -> bool) -> usize {
         if self.is_empty() || out.is_empty() {
             return 0;
         }
-        self.take(out)
+        self.take(out, gives_up)
+    }
+
+    /// Device: removes what the queue pair `qpn` has completed and nobody has polled; how many. The queue pair completes nothing
+    /// meanwhile. Others' completions keep their order; a poll on another thread has taken a completion before, or finds it gone.
+    ///
+    /// An event that one of them has raised stays: whoever is woken finds nothing.
+    pub fn forget(&self, qpn: Qpn) -> u32 {
+        let mut ring = lock(&self.ring);
+        let forgotten = ring.forget(qpn);
+        self.publish(&ring);
+        forgotten
     }
 
     /// Asks for one notification. A stronger request (`Any`) is not weakened by a later `Solicited`.
@@ -187,8 +210,8 @@ impl Cq {
         size_of::<Self>() + self.capacity() as usize * size_of::<Wc>()
     }
 
-    fn take(&self, out: &mut [Wc]) -> usize {
-        let mut ring = lock(&self.ring);
+    fn take(&self, out: &mut [Wc], gives_up: impl FnOnce() -> bool) -> usize {
+        let Some(mut ring) = lock_unless(&self.ring, gives_up) else { return 0 };
         let taken = ring.take(out);
         self.publish(&ring);
         taken
@@ -220,6 +243,22 @@ impl Ring {
             self.len -= 1;
         }
         (before - self.len) as usize
+    }
+
+    /// Removes the completions of a queue pair; how many.
+    fn forget(&mut self, qpn: Qpn) -> u32 {
+        let slot_of = |place: u32| wrap(self.head + place as usize, self.capacity as usize);
+        let mut kept = 0;
+        for place in 0..self.len {
+            let wc = self.slots[slot_of(place)];
+            if wc.qpn != qpn {
+                self.slots[slot_of(kept)] = wc;
+                kept += 1;
+            }
+        }
+        let forgotten = self.len - kept;
+        self.len = kept;
+        forgotten
     }
 
     /// Moves to a larger ring, oldest first.

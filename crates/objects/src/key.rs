@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     fn window() -> Entry {
-        Entry::window(crate::PdId(1))
+        Entry::window(crate::PdId(1), userdma_verbs::MwType::Type2)
     }
 
     #[test]

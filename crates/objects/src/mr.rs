@@ -1,7 +1,7 @@
 //! Memory regions and memory windows: one table, one key space.
 
 use userdma_mem::Region;
-use userdma_verbs::{AccessFlags, DeviceAttr, LKey, ObjectError, Qpn, RKey, RegMrError, Sge};
+use userdma_verbs::{AccessFlags, DeviceAttr, LKey, MwType, ObjectError, Qpn, RKey, RegMrError, Sge};
 
 use crate::access::{Grant, Who, check};
 use crate::key::{Slot, Slots};
@@ -33,10 +33,11 @@ pub(crate) struct Mr {
     pub(crate) windows: u32,
 }
 
-/// A type 2 memory window.
+/// A memory window.
 #[derive(Debug)]
 pub(crate) struct Mw {
     pub(crate) pd: PdId,
+    pub(crate) mw_type: MwType,
     pub(crate) binding: Option<Binding>,
 }
 
@@ -52,8 +53,8 @@ pub(crate) struct Binding {
 
 impl Entry {
     /// A window that is not bound.
-    pub(crate) fn window(pd: PdId) -> Self {
-        Self::Mw(Mw { pd, binding: None })
+    pub(crate) fn window(pd: PdId, mw_type: MwType) -> Self {
+        Self::Mw(Mw { pd, mw_type, binding: None })
     }
 }
 

@@ -1,12 +1,15 @@
-//! Type 2 memory windows: a queue pair opens a part of a region to its peer, and either side may close it again.
+//! Memory windows: a queue pair opens a part of a region to its peer, and either side may close it again.
 //!
-//! A window is allocated without a range. A bind by work request gives it one, together with rights and a new key,
+//! A window of type 2 is allocated without a range. A bind by work request gives it one, together with rights and a new key,
 //! whose low byte the consumer chooses; from then on only the peer of the queue pair that bound it may use it (type
 //! 2B: the window belongs to a queue pair, not to its domain). An invalidate, by a local work request or by the
 //! peer's SEND with invalidate, takes the range away, and the window may be bound again. The rules are those of
 //! the kernel's `rxe_mw.c rxe_check_bind_mw()`; where this is stricter, it says so.
+//!
+//! A window of type 1 belongs to its domain: any queue pair of that may use it. A bind replaces the one before, one of no bytes
+//! ends it, and nobody invalidates it.
 
-use userdma_verbs::{AccessFlags, BindMw, BindMwError, DeviceAttr, ObjectError, Qpn, RKey};
+use userdma_verbs::{AccessFlags, BindMw, BindMwError, DeviceAttr, MwType, ObjectError, Qpn, RKey};
 
 use crate::access::Grant;
 use crate::key::LOW_BYTE;
@@ -19,11 +22,19 @@ impl MrTable {
     /// # Errors
     /// `TooMany`.
     pub fn alloc_mw(&mut self, pd: PdId) -> Result<RKey, BindMwError> {
+        self.alloc_mw_of_type(pd, MwType::Type2)
+    }
+
+    /// A new window of either type, unbound.
+    ///
+    /// # Errors
+    /// `TooMany`.
+    pub fn alloc_mw_of_type(&mut self, pd: PdId, mw_type: MwType) -> Result<RKey, BindMwError> {
         const MAX: u32 = DeviceAttr::LIMITS.max_mw;
         if self.mw_count >= MAX {
             return Err(BindMwError::TooMany { max: MAX });
         }
-        let key = self.slots.insert(Entry::window(pd)).ok_or(BindMwError::TooMany { max: MAX })?;
+        let key = self.slots.insert(Entry::window(pd, mw_type)).ok_or(BindMwError::TooMany { max: MAX })?;
         self.mw_count += 1;
         Ok(RKey::new(key))
     }
@@ -41,46 +52,66 @@ impl MrTable {
         Ok(pd)
     }
 
-    /// Binds a type 2 window for the QP `qpn` of domain `pd`.
+    /// Binds a window for the QP `qpn` of domain `pd`.
     ///
     /// A `ZERO_BASED` window counts addresses from its own start; the range of the bind still counts as the region
     /// does. The region must not be zero based itself, as in `rxe_check_bind_mw()`.
     ///
     /// # Errors
     /// `Key` if `bind.mw` is not the current key of a window, `bind.rkey` differs from it in more than the low byte,
-    /// or `bind.mr` names no region; `Domain` if one of them belongs to another domain; `Rights` if the window is
+    /// or `bind.mr` names no region; `Domain` if one of them belongs to another domain; `Rights` if a window of type 2 is
     /// bound already, the region lacks `MW_BIND`, is zero based, or lacks `LOCAL_WRITE` for a window that writes;
-    /// `Bounds` if the range is empty or not inside the region. Nothing has changed.
+    /// `Bounds` if the range is empty, for a window of type 2, or not inside the region. Nothing has changed.
     pub fn bind_mw(&mut self, pd: PdId, qpn: Qpn, bind: &BindMw) -> Result<(), AccessFault> {
         if (bind.mw.get() ^ bind.rkey.get()) & !LOW_BYTE != 0 {
             return Err(AccessFault::Key);
         }
         let (_, mw) = self.window(bind.mw).ok_or(AccessFault::Key)?;
-        let (mw_pd, is_bound) = (mw.pd, mw.binding.is_some());
-        let mr = self.slots.index(bind.mr.get());
+        let (mw_pd, mw_type, is_bound) = (mw.pd, mw.mw_type, mw.binding.is_some());
+        if mw_type == MwType::Type1 && bind.length == 0 {
+            return if mw_pd == pd { self.rebind(bind, None) } else { Err(AccessFault::Domain) };
+        }
         let Some(Entry::Mr(region)) = self.slots.get(bind.mr.get()) else {
             return Err(AccessFault::Key);
         };
         if mw_pd != pd || region.grant.pd != pd {
             return Err(AccessFault::Domain);
         }
-        if is_bound {
-            return Err(AccessFault::Rights);
-        }
-        check_window_access(bind.access, region.grant.access)?;
-        let start = check_window_range(bind, &region.grant)?;
+        let owner = match mw_type {
+            MwType::Type1 => None,
+            MwType::Type2 if is_bound => return Err(AccessFault::Rights),
+            MwType::Type2 => Some(qpn),
+        };
+        let binding = self.binding(owner, bind, &region.grant)?;
+        self.rebind(bind, Some(binding))
+    }
 
+    /// What a bind to a region opens for `qpn`, or for the whole domain, if it is right.
+    fn binding(&self, qpn: Option<Qpn>, bind: &BindMw, region: &Grant) -> Result<Binding, AccessFault> {
+        check_window_access(bind.access, region.access)?;
+        let start = check_window_range(bind, region)?;
         let base = if bind.access.contains(AccessFlags::ZERO_BASED) { 0 } else { bind.addr };
-        let grant = Grant { pd, qpn: Some(qpn), base, len: bind.length, access: bind.access };
+        let grant = Grant { pd: region.pd, qpn, base, len: bind.length, access: bind.access };
+        Ok(Binding { grant, mr: self.slots.index(bind.mr.get()), start })
+    }
+
+    /// Gives a window its new key and binding.
+    fn rebind(&mut self, bind: &BindMw, binding: Option<Binding>) -> Result<(), AccessFault> {
+        if let Some(Binding { mr, .. }) = binding {
+            self.bound += 1;
+            if let Entry::Mr(region) = self.slots.at_mut(mr) {
+                region.windows += 1;
+            }
+        }
         let Some((_, slot)) = self.slots.get_mut(bind.mw.get()) else {
             return Err(AccessFault::Key);
         };
         slot.key = bind.rkey.get();
-        slot.entry = Entry::Mw(Mw { pd, binding: Some(Binding { grant, mr, start }) });
-        self.bound += 1;
-        if let Entry::Mr(region) = self.slots.at_mut(mr) {
-            region.windows += 1;
-        }
+        let before = match &mut slot.entry {
+            Entry::Mw(mw) => std::mem::replace(&mut mw.binding, binding),
+            Entry::Mr(_) | Entry::Free => None,
+        };
+        self.release(before);
         Ok(())
     }
 

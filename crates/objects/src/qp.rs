@@ -12,7 +12,7 @@ use userdma_verbs::{PostError, QpCap, QpInitAttr, QpState, QpType, Qpn, RecvWr, 
 
 use crate::post::{check_datagram, check_recv, check_recv_state, check_send, check_send_state};
 use crate::sync::atomic::{AtomicU8, AtomicU32, Ordering};
-use crate::sync::{Mutex, lock};
+use crate::sync::{Mutex, lock, lock_unless};
 use crate::{PdId, RecvQueue, Srq, UdAddr, WqeRing};
 
 /// What callers post to and the device takes from. Shared by reference count; every method is safe on any thread.
@@ -129,12 +129,26 @@ impl QpShared {
     /// # Errors
     /// What is wrong with the request, `State`, or `QueueFull` while `max_send_wr` sends are posted and not retired.
     /// Nothing was posted.
+    #[inline]
     pub fn post_send(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
+        self.post_send_unless(wr, || false)
+    }
+
+    /// As [`post_send`](Self::post_send), for callers who may have interrupted whoever holds the queue's lock, as handlers of
+    /// signals do: if it is held at this moment and `gives_up` says so, nothing is waited for.
+    ///
+    /// # Errors
+    /// As `post_send`; `Interrupted` if it gave up.
+    pub fn post_send_unless(
+        &self,
+        wr: &SendWr<'_>,
+        gives_up: impl FnOnce() -> bool,
+    ) -> Result<(), PostError> {
         if self.qp_type == QpType::Ud {
             return Err(PostError::Operation("a datagram needs somebody whom it is for"));
         }
         let len = check_send(wr, self.qp_type, &self.cap)?;
-        self.push(|sends| sends.push(wr, wr.flags | self.always, len))
+        self.push(gives_up, |sends| sends.push(wr, wr.flags | self.always, len))
     }
 
     /// As [`QpShared::post_send`], on a queue pair of datagrams: one for `addr`.
@@ -142,16 +156,33 @@ impl QpShared {
     /// # Errors
     /// As [`QpShared::post_send`]; `Operation` if the request is not a SEND, or the queue pair not one of datagrams.
     pub fn post_datagram(&self, wr: &SendWr<'_>, addr: &UdAddr) -> Result<(), PostError> {
+        self.post_datagram_unless(wr, addr, || false)
+    }
+
+    /// As [`post_datagram`](Self::post_datagram), for callers as in [`post_send_unless`](Self::post_send_unless).
+    ///
+    /// # Errors
+    /// As `post_datagram`; `Interrupted` if it gave up.
+    pub fn post_datagram_unless(
+        &self,
+        wr: &SendWr<'_>,
+        addr: &UdAddr,
+        gives_up: impl FnOnce() -> bool,
+    ) -> Result<(), PostError> {
         check_datagram(self.qp_type, &wr.op)?;
         let len = check_send(wr, self.qp_type, &self.cap)?;
-        self.push(|sends| sends.push_to(wr, wr.flags | self.always, len, addr))
+        self.push(gives_up, |sends| sends.push_to(wr, wr.flags | self.always, len, addr))
     }
 
     /// Lets `push` append to the send queue, if state and room allow it.
     #[inline]
-    fn push(&self, push: impl FnOnce(&mut WqeRing) -> bool) -> Result<(), PostError> {
+    fn push(
+        &self,
+        gives_up: impl FnOnce() -> bool,
+        push: impl FnOnce(&mut WqeRing) -> bool,
+    ) -> Result<(), PostError> {
         let full = PostError::QueueFull { max: self.cap.max_send_wr };
-        let mut sends = lock(&self.sends);
+        let mut sends = lock_unless(&self.sends, gives_up).ok_or(PostError::Interrupted)?;
         check_send_state(self.state())?;
         // Acquire: with the device's Release, a place is free only once the device is done with it.
         if self.outstanding_sends() >= self.cap.max_send_wr {
@@ -170,13 +201,26 @@ impl QpShared {
     /// # Errors
     /// `TooManySge`, `State`, or `QueueFull` while `max_recv_wr` receives wait; `SharedRecvQueue` if it has a shared receive
     /// queue, as `rxe_verbs.c rxe_post_recv()`. Nothing was posted.
+    #[inline]
     pub fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), PostError> {
+        self.post_recv_unless(wr, || false)
+    }
+
+    /// As [`post_recv`](Self::post_recv), for callers as in [`post_send_unless`](Self::post_send_unless).
+    ///
+    /// # Errors
+    /// As `post_recv`; `Interrupted` if it gave up.
+    pub fn post_recv_unless(
+        &self,
+        wr: &RecvWr<'_>,
+        gives_up: impl FnOnce() -> bool,
+    ) -> Result<(), PostError> {
         if self.srq.is_some() {
             return Err(PostError::SharedRecvQueue);
         }
         check_recv(wr, &self.cap)?;
 
-        let mut recvs = lock(&self.recvs);
+        let mut recvs = lock_unless(&self.recvs, gives_up).ok_or(PostError::Interrupted)?;
         check_recv_state(self.state())?;
         if !recvs.push(wr) {
             return Err(PostError::QueueFull { max: self.cap.max_recv_wr });

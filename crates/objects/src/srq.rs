@@ -7,7 +7,7 @@ use userdma_verbs::{ModifySrqError, PostError, RecvWr, Sge, SrqAttr, SrqAttrMask
 
 use crate::post::check_list;
 use crate::sync::atomic::{AtomicU32, Ordering};
-use crate::sync::{Mutex, lock};
+use crate::sync::{Mutex, lock, lock_unless};
 use crate::{PdId, RecvQueue};
 
 /// A shared receive queue. Shared by reference count; every method is safe on any thread.
@@ -74,9 +74,23 @@ impl Srq {
     ///
     /// # Errors
     /// `TooManySge`, or `QueueFull` while `max_wr` receives wait. Nothing was posted.
+    #[inline]
     pub fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), PostError> {
+        self.post_recv_unless(wr, || false)
+    }
+
+    /// As [`post_recv`](Self::post_recv), for callers who may have interrupted whoever holds the queue's lock, as handlers of
+    /// signals do: if it is held at this moment and `gives_up` says so, nothing is waited for.
+    ///
+    /// # Errors
+    /// As `post_recv`; `Interrupted` if it gave up.
+    pub fn post_recv_unless(
+        &self,
+        wr: &RecvWr<'_>,
+        gives_up: impl FnOnce() -> bool,
+    ) -> Result<(), PostError> {
         check_list(wr.sgl.len(), self.max_sge)?;
-        let mut posted = lock(&self.posted);
+        let mut posted = lock_unless(&self.posted, gives_up).ok_or(PostError::Interrupted)?;
         if !posted.recvs.push(wr) {
             return Err(PostError::QueueFull { max: posted.recvs.capacity() });
         }

@@ -4,6 +4,7 @@
 //! is killed when comes from `USERDMA_CHAOS_SEED`, which is printed.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::cast_possible_truncation, reason = "tests")]
+#![allow(clippy::disallowed_types, reason = "a time limit of whole seconds")]
 
 mod common;
 

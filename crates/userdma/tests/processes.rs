@@ -8,6 +8,7 @@
     clippy::cast_sign_loss,
     reason = "tests"
 )]
+#![allow(clippy::disallowed_types, reason = "a time limit of whole seconds")]
 
 mod common;
 

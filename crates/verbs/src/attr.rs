@@ -218,10 +218,15 @@ pub struct PortAttr {
     pub active_mtu: Mtu,
     /// Longest message, bytes.
     pub max_msg_sz: u32,
-    /// Entries of the GID table.
+    /// Entries of the GID table: [`PortAttr::GID_TBL_LEN`], of which the first are the device's addresses. The others are empty.
     pub gid_tbl_len: u32,
     /// The only partition.
     pub pkey: PKey,
+}
+
+impl PortAttr {
+    /// As many as an `sgid_index` can name, and more than a device has addresses.
+    pub const GID_TBL_LEN: u32 = 256;
 }
 
 /// The limits of a device.

@@ -9,6 +9,8 @@ use crate::{AccessFlags, Gid, LKey, QpAttrMask, QpState};
 pub enum Errno {
     /// No such object.
     Enoent = 2,
+    /// Try again.
+    Eagain = 11,
     /// Not enough memory, or a queue is full.
     Enomem = 12,
     /// Memory is not accessible.
@@ -215,6 +217,10 @@ pub enum PostError {
     /// The queue pair has no receive queue of its own.
     #[error("receives are posted to the shared receive queue of this queue pair")]
     SharedRecvQueue,
+    /// A signal handler posts to the queue that its own thread is busy with: the same post may succeed when the handler has
+    /// returned.
+    #[error("the queue is busy with what this signal handler has interrupted")]
+    Interrupted,
     /// The transport service does not have the operation, or the flags do not go with it.
     #[error("{0}")]
     Operation(&'static str),
@@ -309,6 +315,7 @@ impl PostError {
     pub const fn errno(&self) -> Errno {
         match self {
             Self::QueueFull { .. } => Errno::Enomem,
+            Self::Interrupted => Errno::Eagain,
             Self::TooManySge { .. }
             | Self::InlineTooLong { .. }
             | Self::TooLong { .. }

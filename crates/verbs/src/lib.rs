@@ -34,4 +34,4 @@ pub use srq::{CreateSrqError, ModifySrqError, SrqAttr, SrqAttrMask, SrqInitAttr}
 pub use time::{AckTimeout, Time};
 pub use transition::Transition;
 pub use wc::{Wc, WcError, WcFlags, WcOpcode, WcStatus};
-pub use wr::{AtomicOp, BindMw, RecvWr, RemoteAddr, SendFlags, SendOp, SendWr, Sge, WrOpcode};
+pub use wr::{AtomicOp, BindMw, MwType, RecvWr, RemoteAddr, SendFlags, SendOp, SendWr, Sge, WrOpcode};

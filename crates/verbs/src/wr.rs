@@ -56,18 +56,28 @@ pub enum AtomicOp {
     },
 }
 
-/// A bind of a type 2 memory window by work request.
+/// The kind of a memory window. Values of `enum ibv_mw_type`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(u8)]
+pub enum MwType {
+    /// Every queue pair of its domain may use it; a bind replaces the one before, and one of no bytes ends it.
+    Type1 = 1,
+    /// The queue pair that has bound it may use it, until it is invalidated (type 2B).
+    Type2 = 2,
+}
+
+/// A bind of a memory window by work request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct BindMw {
     /// The window's current key, which names the window.
     pub mw: RKey,
     /// The key to give it: the window's index with a new low byte.
     pub rkey: RKey,
-    /// The region to bind to.
+    /// The region to bind to. Of no meaning if `length` is 0.
     pub mr: LKey,
     /// First address of the range.
     pub addr: u64,
-    /// Bytes of the range.
+    /// Bytes of the range; 0 ends the binding of a type 1 window.
     pub length: u64,
     /// The peer's rights, and `ZERO_BASED`.
     pub access: AccessFlags,

@@ -51,3 +51,30 @@ fn route_to(remote: IpAddr, remote_port: u16) -> Route {
         hop_limit: 64,
     }
 }
+
+/// The parent closes its device and opens it again, while a child is there that was forked meanwhile.
+#[test]
+#[allow(unsafe_code)]
+fn a_forked_child_does_not_keep_its_parents_address() {
+    let addresses = vec![IpAddr::from([127, 0, 94, 9])];
+    let config = HostConfig { addresses, private_port: Some(14_825), ..HostConfig::default() };
+    let host = Host::open(&config).unwrap();
+    // SAFETY: the child stops, and does nothing else; the parent waits until it has.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        loop {
+            // SAFETY: as above.
+            unsafe { libc::raise(libc::SIGSTOP) };
+        }
+    }
+    // SAFETY: as above.
+    unsafe { libc::waitpid(child, std::ptr::null_mut(), libc::WUNTRACED) };
+    drop(host);
+    let again = Host::open(&config);
+    // SAFETY: ends the child of above, and waits for that.
+    unsafe {
+        libc::kill(child, libc::SIGKILL);
+        libc::waitpid(child, std::ptr::null_mut(), 0);
+    }
+    assert!(again.is_ok(), "{again:?}");
+}

@@ -45,6 +45,16 @@ fn structures_lie_as_in_the_header_of_the_distribution() {
     assert!(child.wait().unwrap().success(), "the header says otherwise, see above");
 }
 
+/// It compiles. What calls and programs write at any time may lie under a shared reference as a cell only; contexts, regions and
+/// windows are reached by pointer.
+#[test]
+fn structures_that_programs_write_are_cells() {
+    fn is_cell<T>(_: &std::cell::UnsafeCell<T>) {}
+    let _ = |object: &crate::qp::QpObject| is_cell::<QpEx>(&object.abi);
+    let _ = |object: &crate::cq::CqObject| is_cell::<CqEx>(&object.abi);
+    let _ = |object: &crate::channel::ChannelObject| is_cell::<CompChannel>(&object.abi);
+}
+
 /// Says that the test could not run, as `./test` wants it.
 fn skip(reason: &str) {
     println!("SKIP: {reason}");

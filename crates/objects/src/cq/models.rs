@@ -29,7 +29,7 @@ fn poll(cq: &Cq) -> Vec<u64> {
 
 /// The same by a poll that takes the lock in any case.
 fn take(cq: &Cq) -> Vec<u64> {
-    take_by(|out| cq.take(out))
+    take_by(|out| cq.take(out, || false))
 }
 
 fn take_by(take: impl FnOnce(&mut [Wc]) -> usize) -> Vec<u64> {
@@ -108,6 +108,29 @@ fn a_full_queue_refuses_once_and_keeps_what_it_has() {
         refused[0] = Pushed::Overflow;
         assert_eq!(pushed[accepted..], refused[..3 - accepted]);
         assert!(cq.is_used_up());
+    });
+}
+
+/// The device forgets the completions of a queue pair while another thread polls: each is taken or forgotten, those of others
+/// are taken in their order, and afterwards nothing of that queue pair is there.
+#[test]
+fn what_is_forgotten_is_not_taken_and_nothing_else_is_lost() {
+    model(|| {
+        let cq = queue(3);
+        let gone = Qpn::new(2);
+        assert_eq!(cq.push(wc(0), false), Pushed::Quiet);
+        assert_eq!(poll(&cq), [0], "the ring's end lies between");
+        for (wr_id, qpn) in [(1, gone), (2, Qpn::new(1)), (3, gone)] {
+            assert_eq!(cq.push(Wc { qpn, ..wc(wr_id) }, false), Pushed::Quiet);
+        }
+        let poller = poller(&cq);
+        let forgotten = cq.forget(gone);
+        let after = poll(&cq);
+        assert!(after.is_empty() || after == [2], "forgotten, and taken nevertheless");
+        let taken = [poller.join().unwrap(), after].concat();
+        assert_eq!(taken.iter().filter(|&&wr_id| wr_id == 2).count(), 1);
+        assert_eq!(taken.len() as u32 + forgotten, 3);
+        assert!(taken.is_sorted() && cq.is_empty());
     });
 }
 

@@ -43,6 +43,49 @@ fn completions_come_out_oldest_first_round_and_round() {
 }
 
 #[test]
+fn completions_of_a_queue_pair_are_forgotten_at_any_place_of_the_ring_and_others_keep_their_order() {
+    let gone = Qpn::new(2);
+    for taken in 0..5 {
+        let cq = Cq::new(7, 5, None);
+        for wr_id in 0..taken {
+            assert_eq!(cq.push(wc(wr_id), false), Pushed::Quiet);
+            assert_eq!(drain(&cq), [wr_id]);
+        }
+        for (wr_id, qpn) in [(10, gone), (11, Qpn::new(1)), (12, gone), (13, Qpn::new(3)), (14, gone)] {
+            assert_eq!(cq.push(Wc { qpn, ..wc(wr_id) }, false), Pushed::Quiet);
+        }
+        assert_eq!((cq.len(), cq.forget(gone), cq.len()), (5, 3, 2));
+        assert_eq!(cq.forget(gone), 0);
+        (20..23).for_each(|wr_id| assert_eq!(cq.push(wc(wr_id), false), Pushed::Quiet));
+        assert_eq!(cq.push(wc(23), false), Pushed::Overflow, "three places were free again");
+        assert_eq!(drain(&cq), [11, 13, 20, 21, 22]);
+    }
+}
+
+#[test]
+fn a_queue_whose_completions_are_forgotten_is_empty_and_stays_armed_or_in_error() {
+    let (cq, channel) = with_channel(1);
+    assert_eq!(cq.push(wc(1), false), Pushed::Quiet);
+    cq.arm(Arm::Any);
+    assert_eq!(cq.forget(Qpn::new(1)), 1);
+    assert!(cq.is_empty() && !cq.has_news());
+    assert_eq!((cq.push(wc(2), false), channel.take_event()), (Pushed::Notify, Some(7)));
+    assert_eq!(cq.push(wc(3), false), Pushed::Overflow);
+    assert_eq!(cq.forget(Qpn::new(1)), 1);
+    assert!(cq.is_used_up());
+}
+
+#[test]
+fn a_poll_that_has_interrupted_whoever_holds_the_queue_takes_nothing_and_waits_for_nobody() {
+    let cq = Cq::new(7, 2, None);
+    assert_eq!(cq.push(wc(1), false), Pushed::Quiet);
+    let held = lock(&cq.ring);
+    assert_eq!(cq.poll_unless(&mut [wc(0)], || true), 0);
+    drop(held);
+    assert_eq!(cq.poll_unless(&mut [wc(0)], || true), 1, "nobody holds it");
+}
+
+#[test]
 fn a_queue_grows_at_any_place_of_its_ring_and_keeps_what_it_holds() {
     for (taken, held) in [(0, 0), (0, 3), (2, 3), (3, 1), (7, 2)] {
         let cq = Cq::new(7, 3, None);

@@ -272,3 +272,52 @@ fn there_are_no_more_windows_than_the_device_says() {
     assert_eq!(mrs.alloc_mw(PD), Err(BindMwError::TooMany { max }));
     assert!(mrs.register(PD, region(8), 0, LW).is_ok(), "regions have room of their own");
 }
+
+/// A table as [`Setup`] whose window is of type 1.
+fn type_1() -> Setup {
+    let mut setup = Setup::new(LW | BIND).expect("valid");
+    setup.mw = setup.mrs.alloc_mw_of_type(PD, MwType::Type1).expect("room");
+    setup
+}
+
+#[test]
+fn a_window_of_type_1_is_its_domains_and_is_bound_anew_without_being_invalidated() {
+    let mut setup = type_1();
+    let first = setup.bind();
+    setup.mrs.bind_mw(PD, QPN, &first).expect("valid");
+    for qpn in [QPN, OTHER_QPN] {
+        assert_eq!(setup.open(qpn, first.rkey, 0x1040, 64, RW), None);
+    }
+    assert_eq!(setup.mrs.invalidate(PD, QPN, first.rkey), Err(AccessFault::Domain), "nobody's to invalidate");
+    setup.mrs.unbind_all(QPN);
+    assert_eq!(setup.open(OTHER_QPN, first.rkey, 0x1040, 64, RW), None, "it outlives the queue pair");
+
+    let second = BindMw { mw: first.rkey, rkey: first.rkey.with_variant(0xac), length: 8, ..first };
+    setup.mrs.bind_mw(PD, OTHER_QPN, &second).expect("valid");
+    assert_eq!(setup.open(QPN, first.rkey, 0x1040, 8, RW), Some(AccessFault::Key), "the old key");
+    assert_eq!(setup.open(QPN, second.rkey, 0x1040, 8, RW), None);
+    assert_eq!(setup.open(QPN, second.rkey, 0x1040, 64, RW), Some(AccessFault::Bounds));
+    assert!(setup.mrs.deregister(setup.mr.lkey).is_err(), "bound once, whatever came before");
+    setup.mrs.dealloc_mw(second.rkey).expect("a window");
+    setup.mrs.deregister(setup.mr.lkey).expect("nothing is bound to it");
+}
+
+#[test]
+fn a_bind_of_no_bytes_ends_a_window_of_type_1_and_names_no_region() {
+    let mut setup = type_1();
+    let none = BindMw { mr: LKey::new(0), length: 0, ..setup.bind() };
+    setup.mrs.bind_mw(PD, QPN, &none).expect("not bound, and not bound now");
+    let bind = BindMw { mw: none.rkey, rkey: none.rkey.with_variant(1), ..setup.bind() };
+    setup.mrs.bind_mw(PD, QPN, &bind).expect("valid");
+    let end = BindMw { mw: bind.rkey, rkey: bind.rkey.with_variant(2), ..none };
+    assert_eq!(setup.mrs.bind_mw(OTHER_PD, QPN, &end), Err(AccessFault::Domain));
+    setup.mrs.bind_mw(PD, QPN, &end).expect("valid");
+    for key in [bind.rkey, end.rkey] {
+        assert!(setup.open(QPN, key, 0x1040, 1, RW).is_some());
+    }
+    setup.mrs.deregister(setup.mr.lkey).expect("nothing is bound to it");
+    let (type_2, bound) = (Setup::new(LW | BIND).expect("valid"), BindMw { length: 0, ..none });
+    let Setup { mut mrs, mw, mr, .. } = type_2;
+    let bind = BindMw { mw, rkey: mw, mr: mr.lkey, ..bound };
+    assert_eq!(mrs.bind_mw(PD, QPN, &bind), Err(AccessFault::Bounds), "a window of type 2 is invalidated");
+}

@@ -459,3 +459,14 @@ fn with_a_shared_receive_queue_there_is_none_of_its_own() {
     qp.set_state(QpState::Reset);
     assert_eq!(srq.recv_count(), 1, "and so is what is forgotten");
 }
+
+#[test]
+fn a_post_that_has_interrupted_another_is_refused_and_waits_for_nobody() {
+    let qp = qp(QpState::Rts);
+    let (sends, recvs) = (lock(&qp.sends), lock(&qp.recvs));
+    assert_eq!(qp.post_send_unless(&send(1), || true), Err(PostError::Interrupted));
+    assert_eq!(qp.post_recv_unless(&recv(1), || true), Err(PostError::Interrupted));
+    drop((sends, recvs));
+    assert_eq!(qp.post_send_unless(&send(1), || true), Ok(()), "nobody is busy with it");
+    assert_eq!(qp.post_recv_unless(&recv(1), || true), Ok(()));
+}
