@@ -41,7 +41,7 @@ impl Side {
 
     fn with(attr: &QpAttr) -> Self {
         let mut side = Self::in_reset();
-        side.to_rtr(attr);
+        side.bring_to_rtr(attr);
         side.modify(QpState::Rts, attr, QpAttrMask::SQ_PSN);
         side
     }
@@ -76,7 +76,7 @@ impl Side {
         }
     }
 
-    fn to_rtr(&mut self, attr: &QpAttr) {
+    fn bring_to_rtr(&mut self, attr: &QpAttr) {
         self.modify(QpState::Init, attr, QpAttrMask::ACCESS_FLAGS);
         let rtr = QpAttrMask::AV | QpAttrMask::PATH_MTU | QpAttrMask::DEST_QPN | QpAttrMask::RQ_PSN;
         self.modify(QpState::Rtr, attr, rtr);

@@ -34,7 +34,7 @@ fn untouched(offset: u64, len: usize) -> Vec<u8> {
 #[test]
 fn a_send_lands_in_its_receive_and_the_first_is_reported() {
     let mut b = Side::in_reset();
-    b.to_rtr(&attributes());
+    b.bring_to_rtr(&attributes());
     b.post_recv(1, 4096, 2000);
     b.post_recv(2, 8192, 2000);
     for packet in message(0, 7) {
@@ -231,7 +231,7 @@ fn receives_come_from_a_shared_queue_and_the_last_is_told() {
     let mut b = Side::in_reset();
     let init = QpInitAttr { qp_type: QpType::Uc, cap: b.qp.cap(), sq_sig_all: false };
     b.qp = QpShared::with_srq(b.qp.qpn(), b.qp.pd(), &init, Arc::clone(&srq));
-    b.to_rtr(&attributes());
+    b.bring_to_rtr(&attributes());
     for (wr_id, offset) in [(1, 4096), (2, 8192)] {
         srq.post_recv(&RecvWr { wr_id, sgl: &[b.sge(offset, 2000)] }).unwrap();
     }

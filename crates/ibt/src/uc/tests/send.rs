@@ -184,7 +184,7 @@ fn err_flushes_what_is_posted_and_what_will_be_and_reset_forgets() {
     a.post_recv(6, 0, 8);
     a.modify(QpState::Reset, &attributes(), QpAttrMask::empty());
     assert_eq!((a.sends().len(), a.sent_wcs().len(), a.recv_wcs().len()), (0, 0, 0));
-    a.to_rtr(&attributes());
+    a.bring_to_rtr(&attributes());
     a.modify(QpState::Rts, &attributes(), QpAttrMask::SQ_PSN);
     a.post_signaled(7, SendOp::Send, 8);
     assert_eq!(a.sends(), ["SEND Only +0 8"]);
