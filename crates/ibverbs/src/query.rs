@@ -6,7 +6,7 @@ use userdma_host::GidEntry;
 use userdma_verbs::{DeviceAttr, PKey, PortAttr};
 
 use crate::abi::{self, Context};
-use crate::answer::{INVALID, Refused, number, status};
+use crate::answer::{INVALID, Refused, number, status, wrong};
 use crate::context::state;
 use crate::devices::{DeviceObject, put};
 
@@ -198,7 +198,7 @@ pub(crate) unsafe extern "C" fn get_pkey_index(_: *mut Context, port: u8, pkey: 
 }
 
 fn check_port(port: u8) -> Result<(), Refused> {
-    if port == 1 { Ok(()) } else { Err(INVALID) }
+    if port == 1 { Ok(()) } else { Err(wrong("port_num", port, "1")) }
 }
 
 /// An entry of the GID table; `None` if it is empty.
