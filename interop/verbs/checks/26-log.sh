@@ -5,12 +5,15 @@ says() { # NAME PATTERN   of the output at hand
 }
 if have ibv_rc_pingpong; then
     # A peer that is gone: everything that is said is in one line each.
-    run --device 127.0.81.10 -- ibv_rc_pingpong -d roce_lo -g 0 -n 100000000 -p 18593 > "$work/server" 2>&1 & server=$!
+    touch "$work/server.pid" && chmod 666 "$work/server.pid"
+    # shellcheck disable=SC2016
+    run --device 127.0.81.10 -- sh -c 'echo $$ > "$0"; exec ibv_rc_pingpong -d roce_lo -g 0 -n 100000000 -p 18593' \
+        "$work/server.pid" > "$work/server" 2>&1 & server=$!
     listening 18593 $server
     run --device 127.0.81.11 --log info -- sh -c 'ibv_rc_pingpong -d roce_lo -g 0 -n 100000000 -p 18593 127.0.0.1' \
         > "$work/out" 2>&1 & client=$!
     sleep 1
-    pkill -KILL -P "$(pgrep -P $server | head -1)" 2> /dev/null || kill $server
+    kill -KILL "$(cat "$work/server.pid")"
     wait $client; wait $server 2> /dev/null
     says "a device that is opened" '^userdma\[[0-9]+\] info: device roce_lo is open: 127\.0\.81\.11 port 4791$'
     says "a state and the peer" '^userdma\[[0-9]+\] info: QP 0x[0-9a-f]+: Init to Rtr, the peer is QP 0x[0-9a-f]+ at 127\.0\.81\.10$'
@@ -25,6 +28,8 @@ if have ibv_rc_pingpong; then
     listening 18594 $server
     run --log warn -- ibv_rc_pingpong -d narrow -g 0 -m 4096 -n 10 -p 18594 127.0.0.1 > "$work/out" 2>&1
     wait $server
+    # The server connects first.
+    cp "$work/server" "$work/out"
     says "a field, its value and what is possible" 'modify_qp QP 0x[0-9a-f]+: Init to Rtr: path_mtu is 4096, .*512'
     echo 'mtu = 9000' >> "$work/userdma.toml"
     sed -i 's/^mtu = 512$//' "$work/userdma.toml"
