@@ -143,7 +143,8 @@ pub(crate) unsafe extern "C" fn resize_cq(cq: *mut abi::Cq, cqe: c_int) -> c_int
         let object = unsafe { CqObject::of(cq) };
         object.host().check()?;
         if cqe.cast_unsigned() < object.cq.len() {
-            return Err(INVALID);
+            let held = object.cq.len();
+            return Err(wrong("cqe", cqe, &format!("what the queue holds at this moment, {held}, or more")));
         }
         object.cq.grow(cqe.cast_unsigned());
         // SAFETY: programs read the size; calls that change it exclude each other, by the rules of the verbs.

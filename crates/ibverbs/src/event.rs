@@ -97,7 +97,7 @@ fn of_context(state: &ContextState, event: AsyncEvent) -> Option<abi::AsyncEvent
         AsyncEvent::PortError => (PORT, 10),
         AsyncEvent::GidChange => (PORT, 18),
         // Kinds that come later are not told before they have a number here.
-        AsyncEvent::QpLastWqeReached { .. } | AsyncEvent::SrqLimitReached { .. } | _ => return None,
+        _ => return None,
     };
     Some(abi::AsyncEvent { element, event_type })
 }

@@ -94,7 +94,10 @@ pub(crate) unsafe extern "C" fn dereg_mr(mr: *mut abi::Mr) -> c_int {
         let mr = mr.cast::<MrObject>();
         // SAFETY: the caller gives a region that exists.
         let (state, lkey) = unsafe { (&(*mr).state, LKey::new((*mr).abi.lkey)) };
-        state.host().control(move |shard, _| shard.dereg_mr(lkey).map(drop))??;
+        state
+            .host()
+            .control(move |shard, _| shard.dereg_mr(lkey).map(drop))?
+            .about(|| format!("MR lkey {lkey}"))?;
         // SAFETY: the caller gives it up.
         drop(unsafe { Box::from_raw(mr) });
         Ok(())
