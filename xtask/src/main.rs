@@ -1,10 +1,12 @@
-//! The workspace's own checks: `cargo xtask floors`, `cite`, `icount`, `oracle`, `fuzz` and `coverage`.
+//! The workspace's own checks: `cargo xtask floors`, `cite`, `icount`, `oracle`, `fuzz`, `coverage` and `dist`.
 #![forbid(unsafe_code)]
 
 mod cite;
 mod coverage;
+mod dist;
 mod floors;
 mod fuzz;
+mod glibc;
 mod icount;
 mod oracle;
 
@@ -20,6 +22,7 @@ fn main() -> ExitCode {
         Some("floors") => floors::run(root),
         Some("cite") => cite::run(root),
         Some("coverage") => coverage::run(root),
+        Some("dist") => dist::run(root, rest),
         Some("fuzz") => fuzz::run(root, rest),
         Some("icount") => icount::run(root, rest),
         Some("oracle") => oracle::run(root, rest.iter().cloned()),
@@ -42,4 +45,4 @@ fn main() -> ExitCode {
 }
 
 const TASKS: &str = "there are floors (dependencies and unsafe code), cite (citations), icount (instructions of a \
-                     message), oracle (random programs), fuzz and coverage";
+                     message), oracle (random programs), fuzz, coverage and dist (the archive)";

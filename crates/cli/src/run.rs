@@ -4,6 +4,7 @@
 //! first in the loader's path, which covers programs that open it by name. This process then becomes the program, so signals
 //! and the exit status are the program's own.
 
+mod chain;
 mod program;
 
 use std::env;
@@ -29,7 +30,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let folder = library.parent().unwrap_or(Path::new("/"));
     let path = program::find(name)
         .ok_or_else(|| Failure::new(format!("{}: no such program", name.to_string_lossy())))?;
-    if let Some(why) = program::obstacle(&path) {
+    if let Some(why) = chain::obstacle(&path, arguments) {
         return Err(Failure::new(format!("{}: {why}", path.display())));
     }
     let mut command = Command::new(&path);

@@ -4,7 +4,7 @@
 
 mod common;
 
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use common::{command, scratch, userdma};
@@ -101,13 +101,21 @@ fn what_fails_says_so_and_the_others_go_on() {
 fn an_interrupt_leaves_no_child_behind() {
     const MARK: &str = "127.0.32.9";
     let args = ["bench", "--rounds", "1000", "--only", "U1", "--addresses", "127.0.32.8,127.0.32.9"];
-    let mut child = command(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut child = interruptible(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     // Its own arguments name the address, and so do the second process's.
     wait_for(|| running_with(MARK).len() == 2);
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     child.wait().unwrap();
     wait_for(|| running_with(MARK).is_empty());
+}
+
+/// The program with the default action for an interrupt, which it inherits as ignored from scripts that run tests in the background.
+fn interruptible(args: &[&str]) -> Command {
+    let program = command(args);
+    let mut command = Command::new("env");
+    command.arg("--default-signal=INT").arg(program.get_program()).args(program.get_args());
+    command
 }
 
 /// Processes whose command line contains `mark` and that have not ended.

@@ -3,7 +3,7 @@
 //! A SEND takes a receive when it begins, a WRITE with immediate data when it ends. Connections execute packet by packet, so
 //! what a message has brought so far is there before its end; only its end completes the receive.
 
-use userdma_objects::{SgCursor, SglError, scatter, sgl_len};
+use userdma_objects::{Failure, SgCursor, SglError, scatter, sgl_len};
 use userdma_verbs::{AccessFlags, DeviceAttr, QpCap, RKey, Sge, Wc, WcFlags, WcOpcode, WcStatus};
 use userdma_wire::{Operation, Packet, Position};
 
@@ -83,6 +83,9 @@ impl Landing {
     /// Completes the receive that a message had taken in error; whether there was one.
     pub(crate) fn complete_taken(&mut self, ctx: &mut Ctx<'_>, status: WcStatus) -> bool {
         let Some(wr_id) = self.recv.take() else { return false };
+        if status != WcStatus::WrFlushErr {
+            ctx.qp.note_failure(Failure { wr_id, op: None, len: self.len, sgl: self.sgl.clone() });
+        }
         let wc = Wc::new(wr_id, status, WcOpcode::Recv, ctx.qp.qpn());
         ctx.effects.complete(ctx.recv_cq, wc, false);
         true

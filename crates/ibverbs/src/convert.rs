@@ -8,12 +8,12 @@ use userdma_verbs::{
 };
 
 use crate::abi;
-use crate::answer::{INVALID, Refused};
+use crate::answer::{Refused, wrong};
 
 /// An address vector. RoCE needs the global route.
 pub(crate) fn ah_attr(c: &abi::AhAttr) -> Result<AhAttr, Refused> {
     if c.is_global == 0 {
-        return Err(INVALID);
+        return Err(wrong("ah_attr.is_global", 0, "1 (RoCE needs the GRH with the peer's GID)"));
     }
     let grh = GlobalRoute {
         dgid: Gid::new(c.grh.dgid.0),
@@ -66,7 +66,9 @@ pub(crate) fn c_cap(cap: &QpCap) -> abi::QpCap {
 
 /// What a modify is to set.
 pub(crate) fn qp_attr(c: &abi::QpAttr, mask: c_int) -> Result<(QpAttr, M), Refused> {
-    let mask = M::from_bits(mask.cast_unsigned()).ok_or(INVALID)?;
+    let mask = M::from_bits(mask.cast_unsigned()).ok_or_else(|| {
+        wrong("attr_mask", format_args!("{mask:#x}"), "what IBV_QP_STATE to IBV_QP_DEST_QPN name")
+    })?;
     let mut attr = QpAttr::default();
     let set = |flag| mask.contains(flag);
     if set(M::STATE) {
@@ -76,16 +78,19 @@ pub(crate) fn qp_attr(c: &abi::QpAttr, mask: c_int) -> Result<(QpAttr, M), Refus
         attr.cur_qp_state = qp_state(c.cur_qp_state)?;
     }
     if set(M::PATH_MTU) {
-        attr.path_mtu = Mtu::ALL.into_iter().find(|mtu| *mtu as c_int == c.path_mtu).ok_or(INVALID)?;
+        attr.path_mtu = Mtu::ALL.into_iter().find(|mtu| *mtu as c_int == c.path_mtu).ok_or_else(|| {
+            wrong("path_mtu", c.path_mtu, "IBV_MTU_256 to IBV_MTU_4096 (1 to 5, not the number of bytes)")
+        })?;
     }
     if set(M::AV) {
         attr.ah_attr = ah_attr(&c.ah_attr)?;
     }
     if set(M::MIN_RNR_TIMER) {
-        attr.min_rnr_timer = RnrTimer::new(c.min_rnr_timer).ok_or(INVALID)?;
+        attr.min_rnr_timer = RnrTimer::new(c.min_rnr_timer)
+            .ok_or_else(|| wrong("min_rnr_timer", c.min_rnr_timer, "0 to 31"))?;
     }
     if set(M::TIMEOUT) {
-        attr.timeout = AckTimeout::new(c.timeout).ok_or(INVALID)?;
+        attr.timeout = AckTimeout::new(c.timeout).ok_or_else(|| wrong("timeout", c.timeout, "0 to 31"))?;
     }
     // These take any number; the device looks at what the mask names.
     attr.qkey = QKey::new(c.qkey);
@@ -139,12 +144,13 @@ pub(crate) fn c_qp_attr(attr: &QpAttr) -> abi::QpAttr {
 fn qp_state(number: c_int) -> Result<QpState, Refused> {
     const ALL: [QpState; 7] =
         [QpState::Reset, QpState::Init, QpState::Rtr, QpState::Rts, QpState::Sqd, QpState::Sqe, QpState::Err];
-    ALL.into_iter().find(|state| *state as c_int == number).ok_or(INVALID)
+    ALL.into_iter().find(|state| *state as c_int == number).ok_or_else(|| wrong("qp_state", number, "0 to 6"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::answer::INVALID;
 
     fn attr() -> abi::QpAttr {
         let mut attr = c_qp_attr(&QpAttr::default());

@@ -10,10 +10,11 @@ use userdma_verbs::{DeviceAttr, Qpn, Wc, WcFlags, WcOpcode, WcStatus};
 
 use crate::abi::{self, Context, CqEx};
 use crate::acks::Acks;
-use crate::answer::{INVALID, Refused, UNSUPPORTED, number, pointer, status};
+use crate::answer::{About, Refused, UNSUPPORTED, number, pointer, status, wrong};
 use crate::channel::{comp_channel, count_users};
 use crate::context::{self, ContextState};
 use crate::devices::lock;
+use crate::explain;
 use crate::query::int;
 
 /// What a `struct ibv_cq` and a `struct ibv_cq_ex` lie in.
@@ -38,9 +39,9 @@ pub(crate) unsafe extern "C" fn create_cq(
     comp_vector: c_int,
 ) -> *mut abi::Cq {
     pointer(|| {
-        let cqe = u32::try_from(cqe).map_err(|_| INVALID)?;
+        let cqe = u32::try_from(cqe).map_err(|_| wrong("cqe", cqe, "1 or more"))?;
         if comp_vector != 0 {
-            return Err(INVALID);
+            return Err(wrong("comp_vector", comp_vector, "0"));
         }
         // SAFETY: the caller gives an open context, and a channel of it or none.
         unsafe { create(context, cqe, cq_context, channel) }.map(<*mut CqEx>::cast)
@@ -57,7 +58,7 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
         let init = unsafe { &*init };
         let flags = if init.comp_mask & MASK_FLAGS != 0 { init.flags } else { 0 };
         if init.comp_vector != 0 {
-            return Err(INVALID);
+            return Err(wrong("comp_vector", init.comp_vector, "0"));
         }
         if init.comp_mask & !MASK_FLAGS != 0
             || flags & !SINGLE_THREADED != 0
@@ -118,7 +119,7 @@ pub(crate) unsafe extern "C" fn destroy_cq(cq: *mut abi::Cq) -> c_int {
         let object = unsafe { CqObject::of(cq) };
         let (state, number) = (Arc::clone(&object.state), object.cq.number());
         let mut table = lock(&state.cqs);
-        state.host().control(move |shard, _| shard.destroy_cq(number))??;
+        state.host().control(move |shard, _| shard.destroy_cq(number))?.about(|| format!("CQ {number}"))?;
         table.remove(&number);
         // SAFETY: the channel exists as long as a queue is on it, and the lock is held.
         unsafe { count_users((*cq).channel, -1) };
@@ -136,13 +137,14 @@ pub(crate) unsafe extern "C" fn destroy_cq(cq: *mut abi::Cq) -> c_int {
 pub(crate) unsafe extern "C" fn resize_cq(cq: *mut abi::Cq, cqe: c_int) -> c_int {
     status(|| {
         if !(1..=int(DeviceAttr::LIMITS.max_cqe)).contains(&cqe) {
-            return Err(INVALID);
+            return Err(wrong("cqe", cqe, "1 to max_cqe of the device"));
         }
         // SAFETY: the caller gives a queue that exists.
         let object = unsafe { CqObject::of(cq) };
         object.host().check()?;
         if cqe.cast_unsigned() < object.cq.len() {
-            return Err(INVALID);
+            let held = object.cq.len();
+            return Err(wrong("cqe", cqe, &format!("what the queue holds at this moment, {held}, or more")));
         }
         object.cq.grow(cqe.cast_unsigned());
         // SAFETY: programs read the size; calls that change it exclude each other, by the rules of the verbs.
@@ -164,7 +166,8 @@ pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut abi::Cq, solicited_only: 
 /// `ibv_poll_cq`: how many completions there are, or a negative number if the queue has overflowed or the device has failed.
 pub(crate) unsafe extern "C" fn poll_cq(cq: *mut abi::Cq, num_entries: c_int, wc: *mut abi::Wc) -> c_int {
     number(|| {
-        let room = usize::try_from(num_entries).map_err(|_| INVALID)?;
+        let room =
+            usize::try_from(num_entries).map_err(|_| wrong("num_entries", num_entries, "0 or more"))?;
         // SAFETY: the caller gives a queue that exists, and room for so many completions.
         unsafe { CqObject::of(cq).poll(wc, room) }
     })
@@ -205,9 +208,16 @@ impl CqObject {
     #[inline]
     unsafe fn poll(&self, out: *mut abi::Wc, room: usize) -> Result<c_int, Refused> {
         if !self.prepare()? {
-            return if self.cq.is_used_up() { Err(Refused(libc::EOVERFLOW)) } else { Ok(0) };
+            return if self.cq.is_used_up() {
+                Err(Refused(libc::EOVERFLOW).because(|| {
+                    let (number, cqe) = (self.cq.number(), self.cq.capacity());
+                    format!("CQ {number}: more completions than its {cqe} places came, and were lost")
+                }))
+            } else {
+                Ok(0)
+            };
         }
-        let mut taken = 0;
+        let (mut taken, mut failed) = (0, false);
         while taken < room {
             let mut some = [NOTHING; AT_ONCE];
             let wanted = AT_ONCE.min(room - taken);
@@ -215,6 +225,11 @@ impl CqObject {
             for (place, wc) in some[..count].iter().enumerate() {
                 // SAFETY: the place is less than `room`.
                 unsafe { out.add(taken + place).write(completion(wc)) };
+                failed |= wc.status != WcStatus::Success;
+            }
+            if failed {
+                self.tell(&some[..count]);
+                failed = false;
             }
             taken += count;
             if count < wanted {
@@ -223,6 +238,13 @@ impl CqObject {
         }
         // At most `room`, which was a number of C's.
         Ok(c_int::try_from(taken).unwrap_or(c_int::MAX))
+    }
+
+    /// Tells of those that ended in error.
+    #[cold]
+    pub(crate) fn tell(&self, wcs: &[Wc]) {
+        let failed = wcs.iter().filter(|wc| wc.status != WcStatus::Success);
+        failed.for_each(|wc| explain::tell_completion(&self.state, wc));
     }
 }
 

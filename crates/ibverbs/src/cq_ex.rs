@@ -2,6 +2,8 @@
 
 use std::ffi::c_int;
 
+use userdma_verbs::WcStatus;
+
 use crate::abi::{self, CqEx};
 use crate::answer::{INVALID, Refused, status};
 use crate::cq::{CqObject, NOTHING, imm_data};
@@ -55,6 +57,9 @@ unsafe extern "C" fn next_poll(cq: *mut CqEx) -> c_int {
             object.current.get().write(wc);
             (*cq).status = wc.status as c_int;
             (*cq).wr_id = wc.wr_id;
+        }
+        if wc.status != WcStatus::Success {
+            object.tell(&[wc]);
         }
         Ok(())
     })

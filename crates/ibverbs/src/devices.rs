@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use userdma_host::{DeviceSpec, DevicesError, Host, HostConfig};
 
 use crate::answer::{INVALID, Refused, number, pointer, set_errno};
-use crate::{abi, port, settings};
+use crate::log::{self, Level};
+use crate::{abi, explain, port, settings};
 
 /// A device of the list. It exists as long as the process: programs compare and keep the pointers.
 #[repr(C)]
@@ -129,8 +130,8 @@ impl DeviceObject {
 
     fn open_host(&self) -> Result<Host, Refused> {
         let complain = |what: String| {
-            eprintln!("userdma: device {}: {what}", self.spec.name);
-            INVALID
+            log::tell(Level::Error, format_args!("device {}: {what}", self.spec.name));
+            INVALID.because(|| what)
         };
         let capture = settings::capture().map_err(complain)?;
         let config = port::choose(HostConfig {
@@ -144,15 +145,23 @@ impl DeviceObject {
         let host = Host::open(&config).map_err(|error| error_of(&self.spec.name, error))?;
         port::warn(&self.spec.name, &host);
         if let Some(capture) = capture {
-            host.attach_capture(&capture)?;
+            host.attach_capture(&capture).map_err(|error| complain(error.to_string()))?;
         }
+        explain::tell_device(&self.spec.name, &host);
         Ok(host)
     }
 }
 
-/// Says on standard error why a device cannot be opened: verbs programs only print what the number stands for.
+impl Drop for OpenDevice {
+    /// Nobody drives it any more, so nobody else would see to its last packets.
+    fn drop(&mut self) {
+        settings::flush_capture();
+    }
+}
+
+/// Says why a device cannot be opened: verbs programs only print what the number stands for.
 fn error_of(name: &str, error: userdma_host::OpenError) -> userdma_host::OpenError {
-    eprintln!("userdma: device {name}: {error}");
+    log::tell(Level::Error, format_args!("device {name}: {error}"));
     error
 }
 
@@ -172,7 +181,7 @@ fn known_device(known: &mut Vec<usize>, spec: DeviceSpec) -> *mut abi::Device {
 
 fn specs() -> Result<Vec<DeviceSpec>, Refused> {
     userdma_host::configured().map_err(|error| {
-        eprintln!("userdma: devices: {error}");
+        log::tell(Level::Error, format_args!("devices: {error}"));
         match error {
             DevicesError::Interfaces(source) => Refused(source.raw_os_error().unwrap_or(libc::EIO)),
             DevicesError::Word { .. } | DevicesError::File(_) | _ => INVALID,

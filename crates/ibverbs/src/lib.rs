@@ -26,6 +26,8 @@ mod cq;
 mod cq_ex;
 mod devices;
 mod event;
+mod explain;
+mod log;
 mod marshal;
 mod mr;
 mod mw;

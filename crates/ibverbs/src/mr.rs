@@ -8,7 +8,7 @@ use userdma_objects::{MrKeys, PdId};
 use userdma_verbs::{AccessFlags, LKey};
 
 use crate::abi;
-use crate::answer::{Refused, pointer, status};
+use crate::answer::{About, Refused, pointer, status};
 use crate::context::ContextState;
 use crate::pd::PdObject;
 
@@ -94,7 +94,10 @@ pub(crate) unsafe extern "C" fn dereg_mr(mr: *mut abi::Mr) -> c_int {
         let mr = mr.cast::<MrObject>();
         // SAFETY: the caller gives a region that exists.
         let (state, lkey) = unsafe { (&(*mr).state, LKey::new((*mr).abi.lkey)) };
-        state.host().control(move |shard, _| shard.dereg_mr(lkey).map(drop))??;
+        state
+            .host()
+            .control(move |shard, _| shard.dereg_mr(lkey).map(drop))?
+            .about(|| format!("MR lkey {lkey}"))?;
         // SAFETY: the caller gives it up.
         drop(unsafe { Box::from_raw(mr) });
         Ok(())
@@ -133,7 +136,7 @@ unsafe fn change(
     access: c_uint,
 ) -> Result<(), Refused> {
     if flags == 0 || flags & !(CHANGE_TRANSLATION | CHANGE_PD | CHANGE_ACCESS) != 0 {
-        return Err(crate::answer::INVALID);
+        return Err(crate::answer::wrong("flags", flags, "IBV_REREG_MR_CHANGE_* (1 to 7)"));
     }
     // SAFETY: the caller's promise.
     let (state, mut range, lkey) = unsafe { (&(*mr).state, (*mr).range, LKey::new((*mr).abi.lkey)) };

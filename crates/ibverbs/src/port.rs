@@ -6,19 +6,21 @@ use std::ffi::OsStr;
 use userdma_host::{Host, HostConfig, private_port};
 
 use crate::answer::{INVALID, Refused};
+use crate::log::{self, Level};
 
 /// `config` with its port: `USERDMA_PRIVATE` says which.
 pub(crate) fn choose(config: HostConfig) -> Result<HostConfig, Refused> {
     let value = env::var_os(PRIVATE).unwrap_or_default();
     chosen(config, &value).inspect_err(|_| {
-        eprintln!("userdma: {PRIVATE} is `{}`: 0 or 1 is wanted", value.to_string_lossy());
+        let value = value.to_string_lossy();
+        log::tell(Level::Error, format_args!("{PRIVATE} is `{value}`: 0 or 1 is wanted"));
     })
 }
 
 /// Says on standard error if a device has not the port that it should have, and who is to blame.
 pub(crate) fn warn(name: &str, host: &Host) {
     if let Some(fell_back) = host.fell_back() {
-        eprintln!("userdma: device {name}: {fell_back} (USERDMA_PRIVATE=1 sees to that)");
+        log::tell(Level::Error, format_args!("device {name}: {fell_back} (USERDMA_PRIVATE=1 sees to that)"));
     }
 }
 

@@ -12,7 +12,7 @@ use userdma_verbs::{
 
 use crate::abi;
 use crate::ah::AhObject;
-use crate::answer::{INVALID, Refused, UNSUPPORTED, status};
+use crate::answer::{About, INVALID, Refused, UNSUPPORTED, status_of, wrong};
 use crate::qp::QpObject;
 use crate::srq::SrqObject;
 
@@ -25,10 +25,10 @@ pub(crate) unsafe extern "C" fn post_send(
     // SAFETY: the caller gives a queue pair that exists.
     let qp = unsafe { QpObject::of(qp) };
     // SAFETY: the caller gives a list of requests whose lists and inline data are there.
-    let post = |wr: &abi::SendWr| unsafe { post_one(qp, wr) };
+    let post = |wr: &abi::SendWr| unsafe { post_one(qp, wr) }.about(|| qp.with_request(wr.wr_id));
     let doorbell = || start(qp);
     // SAFETY: the caller gives a list, and a place for the request that failed.
-    unsafe { post_list(qp.host(), first, bad_wr, |wr| wr.next, post, doorbell) }
+    unsafe { post_list(qp.host(), first, bad_wr, |wr| wr.next, post, ("post_send", doorbell)) }
 }
 
 /// `ibv_post_recv`, as [`post_send`].
@@ -44,7 +44,7 @@ pub(crate) unsafe extern "C" fn post_recv(
             Ok(qp.shared.post_recv_unless(&RecvWr { wr_id: wr.wr_id, sgl }, call::is_nested)?)
         };
         // SAFETY: the caller gives a list of requests whose lists are there.
-        unsafe { with_sges(wr.sg_list, wr.num_sge, post) }
+        unsafe { with_sges(wr.sg_list, wr.num_sge, post) }.about(|| qp.with_request(wr.wr_id))
     };
     let doorbell = || {
         if call::is_nested() {
@@ -54,7 +54,7 @@ pub(crate) unsafe extern "C" fn post_recv(
         }
     };
     // SAFETY: the caller gives a list, and a place for the request that failed.
-    unsafe { post_list(qp.host(), first, bad_wr, |wr| wr.next, post, doorbell) }
+    unsafe { post_list(qp.host(), first, bad_wr, |wr| wr.next, post, ("post_recv", doorbell)) }
 }
 
 /// `ibv_post_srq_recv`, as [`post_send`]. Nobody has to be told: who needs a receive looks for it.
@@ -70,10 +70,10 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
             Ok(object.srq.post_recv_unless(&RecvWr { wr_id: wr.wr_id, sgl }, call::is_nested)?)
         };
         // SAFETY: the caller gives a list of requests whose lists are there.
-        unsafe { with_sges(wr.sg_list, wr.num_sge, post) }
+        unsafe { with_sges(wr.sg_list, wr.num_sge, post) }.about(|| format!("wr_id {}", wr.wr_id))
     };
     // SAFETY: the caller gives a list, and a place for the request that failed.
-    unsafe { post_list(object.host(), first, bad_wr, |wr| wr.next, post, || ()) }
+    unsafe { post_list(object.host(), first, bad_wr, |wr| wr.next, post, ("post_srq_recv", || ())) }
 }
 
 /// Posts the requests of a list one by one, and tells the device if there was one. Writes the first that is refused to
@@ -88,10 +88,10 @@ unsafe fn post_list<W>(
     bad_wr: *mut *mut W,
     next: fn(&W) -> *mut W,
     post: impl Fn(&W) -> Result<(), Refused>,
-    doorbell: impl FnOnce(),
+    (name, doorbell): (&'static str, impl FnOnce()),
 ) -> c_int {
     let mut wr = first;
-    let errno = status(|| {
+    let errno = status_of(name, || {
         host.check()?;
         let mut result = Ok(());
         // SAFETY: the caller's promise.
@@ -117,7 +117,8 @@ unsafe fn post_list<W>(
 /// # Safety
 /// The request's list, its inline data and what it names exist.
 unsafe fn post_one(qp: &QpObject, wr: &abi::SendWr) -> Result<(), Refused> {
-    let flags = SendFlags::from_bits(wr.send_flags).ok_or(INVALID)?;
+    let flags = SendFlags::from_bits(wr.send_flags)
+        .ok_or_else(|| wrong("send_flags", format_args!("{:#x}", wr.send_flags), "0 to 0xf"))?;
     // SAFETY: the caller's promise.
     let op = unsafe { operation(wr) }?;
     // SAFETY: the caller's promise.
@@ -203,7 +204,7 @@ unsafe fn operation(wr: &abi::SendWr) -> Result<SendOp, Refused> {
 /// The window and the region are null or exist.
 pub(crate) unsafe fn bind(mw: *mut abi::Mw, rkey: u32, info: &abi::BindMwInfo) -> Result<BindMw, Refused> {
     if mw.is_null() || info.mr.is_null() {
-        return Err(INVALID);
+        return Err(INVALID.because(|| "bind_mw: mw or mr is null".to_owned()));
     }
     // SAFETY: the caller's promise.
     let (mw_type, current, lkey) = unsafe { ((*mw).mw_type, (*mw).rkey, (*info.mr).lkey) };
@@ -230,7 +231,7 @@ unsafe fn with_sges(
     num: c_int,
     post: impl FnOnce(&[Sge]) -> Result<(), Refused>,
 ) -> Result<(), Refused> {
-    let num = usize::try_from(num).map_err(|_| INVALID)?;
+    let num = usize::try_from(num).map_err(|_| wrong("num_sge", num, "0 or more"))?;
     match num {
         0 => post(&[]),
         // SAFETY: the caller's promise.
@@ -257,7 +258,7 @@ unsafe fn with_inline(
     max: u32,
     post: impl FnOnce(&[u8]) -> Result<(), Refused>,
 ) -> Result<(), Refused> {
-    let num = usize::try_from(num).map_err(|_| INVALID)?;
+    let num = usize::try_from(num).map_err(|_| wrong("num_sge", num, "0 or more"))?;
     let mut bytes = [const { MaybeUninit::<u8>::uninit() }; MAX_INLINE];
     let mut len = 0_usize;
     for place in 0..num {

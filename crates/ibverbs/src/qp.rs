@@ -3,14 +3,15 @@
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use userdma_host::Host;
 use userdma_objects::QpShared;
-use userdma_verbs::{CreateQpError, QpInitAttr, QpType};
+use userdma_verbs::{CreateQpError, QpAttrMask, QpInitAttr, QpType};
 
 use crate::abi::{self, Context};
 use crate::acks::Acks;
-use crate::answer::{INVALID, Refused, UNSUPPORTED, pointer, status};
+use crate::answer::{About, INVALID, Refused, UNSUPPORTED, pointer, status, wrong};
 use crate::context::ContextState;
 use crate::convert::{c_cap, c_qp_attr, cap, qp_attr};
 use crate::cq::CqObject;
@@ -31,6 +32,8 @@ pub(crate) struct QpObject {
     /// Whether the program asked for the extended posts.
     is_extended: bool,
     pub(crate) async_acks: Acks,
+    /// Whether it was told that requests are flushed.
+    pub(crate) is_flush_told: AtomicBool,
     /// What has been said since `wr_start`; whoever holds the structure's mutex owns it.
     pub(crate) builder: UnsafeCell<Builder>,
 }
@@ -53,7 +56,11 @@ pub(crate) unsafe extern "C" fn create_qp_ex(_: *mut Context, attr: *mut abi::Qp
         // SAFETY: the caller gives attributes.
         let ex = unsafe { &mut *attr };
         if ex.comp_mask & MASK_PD == 0 {
-            return Err(INVALID);
+            return Err(wrong(
+                "comp_mask",
+                format_args!("{:#x}", ex.comp_mask),
+                "one with IBV_QP_INIT_ATTR_PD",
+            ));
         }
         let has_flags = ex.comp_mask & MASK_CREATE_FLAGS != 0 && ex.create_flags != 0;
         if ex.comp_mask & !(MASK_PD | MASK_CREATE_FLAGS | MASK_SEND_OPS) != 0 || has_flags {
@@ -103,7 +110,7 @@ unsafe fn create(
         unsafe { (PdObject::of(pd), CqObject::of(init.send_cq), CqObject::of(init.recv_cq)) };
     let state = Arc::clone(&domain.state);
     if !state.host().is_same(send.host()) || !state.host().is_same(recv.host()) {
-        return Err(INVALID);
+        return Err(INVALID.because(|| "the domain, send_cq and recv_cq are of different devices".to_owned()));
     }
     // SAFETY: the caller's promise.
     let srq = (!init.srq.is_null()).then(|| unsafe { SrqObject::of(init.srq) });
@@ -122,6 +129,7 @@ unsafe fn create(
         init,
         is_extended: send_ops.is_some(),
         async_acks: Acks::default(),
+        is_flush_told: AtomicBool::new(false),
         builder: UnsafeCell::default(),
     };
     let object = Box::into_raw(Box::new(object));
@@ -159,7 +167,7 @@ fn service(init: &abi::QpInitAttr) -> Result<QpType, Refused> {
         UC => Ok(QpType::Uc),
         UD => Ok(QpType::Ud),
         RAW_PACKET | XRC_SEND | XRC_RECV | DRIVER => Err(UNSUPPORTED),
-        _ => Err(INVALID),
+        _ => Err(wrong("qp_type", init.qp_type, "IBV_QPT_RC (2), _UC (3) or _UD (4)")),
     }
 }
 
@@ -167,11 +175,16 @@ fn service(init: &abi::QpInitAttr) -> Result<QpType, Refused> {
 pub(crate) unsafe extern "C" fn modify_qp(qp: *mut abi::Qp, attr: *mut abi::QpAttr, mask: c_int) -> c_int {
     status(|| {
         // SAFETY: the caller gives a queue pair that exists, and attributes.
-        let (object, (attr, mask)) = unsafe { (QpObject::of(qp), qp_attr(&*attr, mask)?) };
-        let qpn = object.shared.qpn();
-        object.host().control(move |shard, now| shard.modify_qp(now, qpn, &attr, mask))??;
+        let (object, read) = unsafe { (QpObject::of(qp), qp_attr(&*attr, mask)) };
+        let (qpn, from) = (object.shared.qpn(), object.shared.state());
+        let (attr, mask) = read.about(|| format!("QP {qpn}"))?;
+        object.host().control(move |shard, now| shard.modify_qp(now, qpn, &attr, mask))?.about(|| {
+            let to = if mask.contains(QpAttrMask::STATE) { attr.qp_state } else { from };
+            format!("QP {qpn}: {from:?} to {to:?}")
+        })?;
         // SAFETY: programs read the state; calls that change it exclude each other, by the rules of the verbs.
         unsafe { (*qp).state = object.shared.state() as c_int };
+        object.tell_state(from);
         Ok(())
     })
 }
@@ -205,7 +218,7 @@ pub(crate) unsafe extern "C" fn destroy_qp(qp: *mut abi::Qp) -> c_int {
         let object = unsafe { QpObject::of(qp) };
         let (state, qpn) = (Arc::clone(&object.state), object.shared.qpn());
         let mut table = lock(&state.qps);
-        state.host().destroy_qp(qpn)??;
+        state.host().destroy_qp(qpn)?.about(|| format!("QP {qpn}"))?;
         table.remove(&qpn.get());
         drop(table);
         object.async_acks.wait();

@@ -3,10 +3,10 @@
 use std::ffi::{c_int, c_void};
 
 use userdma_host::GidEntry;
-use userdma_verbs::{DeviceAttr, PKey, PortAttr};
+use userdma_verbs::{DeviceAttr, PKey, PortAttr, PortState};
 
 use crate::abi::{self, Context};
-use crate::answer::{INVALID, Refused, number, status};
+use crate::answer::{INVALID, Refused, number, status, wrong};
 use crate::context::state;
 use crate::devices::{DeviceObject, put};
 
@@ -90,7 +90,7 @@ pub(crate) unsafe extern "C" fn query_port_sized(
             init_type_reply: 0,
             active_width: WIDTH_1X,
             active_speed: SPEED_10_GBIT,
-            phys_state: PHYS_LINK_UP,
+            phys_state: if own.state == PortState::Down { PHYS_DISABLED } else { PHYS_LINK_UP },
             link_layer: LINK_LAYER_ETHERNET,
             flags: 0,
             port_cap_flags2: 0,
@@ -198,7 +198,7 @@ pub(crate) unsafe extern "C" fn get_pkey_index(_: *mut Context, port: u8, pkey: 
 }
 
 fn check_port(port: u8) -> Result<(), Refused> {
-    if port == 1 { Ok(()) } else { Err(INVALID) }
+    if port == 1 { Ok(()) } else { Err(wrong("port_num", port, "1")) }
 }
 
 /// An entry of the GID table; `None` if it is empty.
@@ -304,6 +304,8 @@ const PORT_CM_SUP: u32 = 1 << 16;
 const PORT_IP_BASED_GIDS: u32 = 1 << 26;
 const WIDTH_1X: u8 = 1;
 const SPEED_10_GBIT: u8 = 4;
+/// A port that is down.
+const PHYS_DISABLED: u8 = 3;
 const PHYS_LINK_UP: u8 = 5;
 const LINK_LAYER_ETHERNET: u8 = 2;
 /// `IBV_GID_TYPE_ROCE_V2`, of `struct ibv_gid_entry`.

@@ -14,6 +14,7 @@ use userdma_host::Faults;
 use userdma_link::{Capture, clock};
 
 use crate::devices::lock;
+use crate::log::{self, Level};
 
 /// The capture that all devices of this process write to.
 struct OwnCapture {
@@ -55,6 +56,9 @@ pub(crate) fn capture() -> Result<Option<Capture>, String> {
         create(&name, pid).map_err(|(path, error)| format!("{CAPTURE_FILE}: {path}: {error}"))?;
     let capture = Capture::new(file, clock::wall_offset_ns());
     let capture = capture.map_err(|error| format!("{CAPTURE_FILE}: {}: {error}", path.display()))?;
+    let is_other = path.as_os_str() != name.replace("%p", &pid.to_string()).as_str();
+    let (level, why) = if is_other { (Level::Warn, ": that name is taken") } else { (Level::Info, "") };
+    log::tell(level, format_args!("packets go to {}{why}", path.display()));
     watch_exit();
     // The parent's after a fork stays as it is: its end would write what the parent has yet to write.
     std::mem::forget(own.replace(OwnCapture { pid, capture: capture.clone() }));
@@ -95,6 +99,14 @@ fn is_special(path: &Path) -> bool {
         let kind = file.file_type();
         kind.is_fifo() || kind.is_char_device() || kind.is_block_device()
     })
+}
+
+/// Completes the capture as far as it goes.
+pub(crate) fn flush_capture() {
+    let own = lock(&CAPTURE);
+    if let Some(own) = own.as_ref().filter(|own| own.pid == std::process::id()) {
+        own.capture.try_flush();
+    }
 }
 
 /// Completes the capture when the program exits.

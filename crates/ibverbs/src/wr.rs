@@ -7,7 +7,7 @@ use std::ffi::{c_int, c_void};
 use std::ops::Range;
 
 use userdma_objects::UdAddr;
-use userdma_verbs::{AtomicOp, QpCap, QpType, RKey, RemoteAddr, SendFlags, SendOp, SendWr, Sge};
+use userdma_verbs::{AtomicOp, PostError, QpCap, QpType, RKey, RemoteAddr, SendFlags, SendOp, SendWr, Sge};
 
 use crate::abi::{self, BindMwInfo, DataBuf, QpEx};
 use crate::ah::AhObject;
@@ -22,7 +22,7 @@ pub(crate) struct Builder {
     sges: Vec<Sge>,
     inline: Vec<u8>,
     /// The first thing that was wrong.
-    wrong: Option<Refused>,
+    wrong: Option<&'static str>,
 }
 
 #[derive(Debug)]
@@ -143,7 +143,7 @@ unsafe extern "C" fn wr_bind_mw(qp: *mut QpEx, mw: *mut abi::Mw, rkey: u32, info
                 add(qp, SendOp::BindMw(bind));
                 (*mw).rkey = rkey;
             }
-            Err(refused) => builder(qp).refuse(refused),
+            Err(_) => builder(qp).refuse("bind_mw: mw or mr is null"),
         }
     }
 }
@@ -195,7 +195,7 @@ unsafe fn add_atomic(qp: *mut QpEx, remote: RemoteAddr, op: AtomicOp) {
     // SAFETY: the caller's promise.
     unsafe {
         if !remote.addr.is_multiple_of(8) {
-            builder(qp).refuse(INVALID);
+            builder(qp).refuse("an atomic's remote address is not a multiple of 8");
         }
         add(qp, SendOp::Atomic(remote, op));
     }
@@ -238,14 +238,14 @@ impl Builder {
         self.wrong = None;
     }
 
-    fn refuse(&mut self, refused: Refused) {
-        self.wrong.get_or_insert(refused);
+    fn refuse(&mut self, why: &'static str) {
+        self.wrong.get_or_insert(why);
     }
 
     fn add(&mut self, wr_id: u64, flags: u32, op: SendOp) {
         // Whether data is inline, the calls that set it say.
         let Some(flags) = SendFlags::from_bits(flags).map(|flags| flags.difference(SendFlags::INLINE)) else {
-            return self.refuse(INVALID);
+            return self.refuse("wr_flags has bits that are no flags");
         };
         let (sges, inline) = (self.sges.len()..self.sges.len(), self.inline.len()..self.inline.len());
         self.requests.push(Request { wr_id, op, flags, sges, inline, addr: None });
@@ -255,21 +255,23 @@ impl Builder {
     fn set_addr(&mut self, addr: Result<UdAddr, Refused>) {
         match (self.requests.last_mut(), addr) {
             (Some(request), Ok(addr)) => request.addr = Some(addr),
-            (_, Err(refused)) => self.refuse(refused),
-            (None, Ok(_)) => self.refuse(INVALID),
+            (_, Err(_)) => self.refuse("an address vector is not one of this device"),
+            (None, Ok(_)) => self.refuse(NO_REQUEST),
         }
     }
 
     /// Gives the last request its list.
     fn set_sges(&mut self, list: impl Iterator<Item = Sge>, cap: &QpCap) {
-        let Some(request) = self.requests.last_mut() else { return self.refuse(INVALID) };
+        let Some(request) = self.requests.last_mut() else { return self.refuse(NO_REQUEST) };
         let start = self.sges.len();
         self.sges.extend(list);
         request.sges = start..self.sges.len();
         let is_atomic = matches!(request.op, SendOp::Atomic(..));
         let length: u64 = self.sges[start..].iter().map(|sge| u64::from(sge.length)).sum();
         if request.sges.len() > cap.max_send_sge as usize || (is_atomic && length != 8) {
-            self.refuse(INVALID);
+            self.refuse(
+                "more scatter/gather elements than max_send_sge, or an atomic with other than 8 bytes",
+            );
         }
     }
 
@@ -278,11 +280,11 @@ impl Builder {
     /// # Safety
     /// The buffers exist.
     unsafe fn set_inline(&mut self, list: impl Iterator<Item = DataBuf>, cap: &QpCap) {
-        let Some(request) = self.requests.last_mut() else { return self.refuse(INVALID) };
+        let Some(request) = self.requests.last_mut() else { return self.refuse(NO_REQUEST) };
         let start = self.inline.len();
         for DataBuf { addr, length } in list {
             if (self.inline.len() - start).saturating_add(length) > cap.max_inline_data as usize {
-                return self.refuse(INVALID);
+                return self.refuse("more inline data than max_inline_data");
             }
             self.inline.reserve(length);
             // SAFETY: the caller's promise for the source; the room was reserved, and is counted once it is filled.
@@ -298,13 +300,13 @@ impl Builder {
 
     /// Posts everything, or nothing.
     fn post(&self, qp: &QpObject) -> Result<(), Refused> {
-        if let Some(refused) = self.wrong {
-            return Err(refused);
+        if let Some(why) = self.wrong {
+            return Err(INVALID.because(|| why.to_owned()));
         }
         qp.host().check()?;
         let room = qp.shared.cap().max_send_wr.saturating_sub(qp.shared.outstanding_sends());
         if self.requests.len() > room as usize {
-            return Err(Refused(libc::ENOMEM));
+            return Err(PostError::QueueFull { max: qp.shared.cap().max_send_wr }.into());
         }
         let posted = self.requests.iter().try_for_each(|request| {
             let (sgl, inline) = (&self.sges[request.sges.clone()], &self.inline[request.inline.clone()]);
@@ -318,6 +320,7 @@ impl Builder {
     }
 }
 
+const NO_REQUEST: &str = "data was set before an operation";
 /// `enum ibv_qp_create_send_ops_flags`: what a queue pair of this service can post in this way.
 pub(crate) const fn send_ops(qp_type: QpType) -> u64 {
     const WRITE: u64 = 0b11;
@@ -365,16 +368,20 @@ mod tests {
         };
         let one = Sge { length: 8, ..Sge::default() };
         assert_eq!(wrong(&|b| b.set_sges([one].into_iter(), &CAP)), None);
-        assert_eq!(wrong(&|b| b.set_sges([one; 2].into_iter(), &CAP)), Some(INVALID), "16 bytes");
-        assert_eq!(wrong(&|b| b.add(2, 1 << 9, SendOp::Send)), Some(INVALID), "a flag that is not there");
+        assert_eq!(
+            wrong(&|b| b.set_sges([one; 2].into_iter(), &CAP)).map(|why| why.contains("8 bytes")),
+            Some(true)
+        );
+        assert_eq!(wrong(&|b| b.add(2, 1 << 9, SendOp::Send)).map(|why| why.contains("flags")), Some(true));
         let none = DataBuf { addr: std::ptr::null_mut(), length: 9 };
         // SAFETY: it is too long and not looked at.
-        assert_eq!(wrong(&|b| unsafe { b.set_inline(std::iter::once(none), &CAP) }), Some(INVALID));
+        let too_long = wrong(&|b| unsafe { b.set_inline(std::iter::once(none), &CAP) });
+        assert_eq!(too_long, Some("more inline data than max_inline_data"));
         let byte = [7_u8];
         let byte = DataBuf { addr: byte.as_ptr().cast_mut().cast(), length: byte.len() };
         let endless = DataBuf { length: usize::MAX, ..none };
         // SAFETY: the first is there, the second is too long and not looked at.
         let sum_wraps = wrong(&|b| unsafe { b.set_inline([byte, endless].into_iter(), &CAP) });
-        assert_eq!(sum_wraps, Some(INVALID));
+        assert_eq!(sum_wraps, Some("more inline data than max_inline_data"));
     }
 }

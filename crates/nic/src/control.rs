@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use userdma_mem::Region;
-use userdma_objects::{Ah, CompChannel, Cq, MrKeys, PdId, QpShared, Srq};
+use userdma_objects::{AccessFault, Ah, CompChannel, Cq, MrKeys, PdId, QpShared, Srq};
 use userdma_verbs::dice::{Dice, Stream};
 use userdma_verbs::{
     AccessFlags, AhAttr, BindMwError, CreateCqError, CreateQpError, DeviceAttr, Gid, LKey, Mtu, MwType,
     ObjectError, PKey, PortAttr, PortState, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, Qpn, RKey,
-    RegMrError, Srqn, Time,
+    RegMrError, Sge, Srqn, Time,
 };
 
 use crate::Shard;
@@ -282,6 +282,14 @@ impl Shard {
         self.qps.insert(index, qp);
         self.make_room();
         Ok(shared)
+    }
+
+    /// Why an element of a scatter/gather list of this domain does not open, for whoever explains an error.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn check_local(&self, pd: PdId, sge: &Sge, write: bool) -> Result<(), AccessFault> {
+        self.mrs.open_local(pd, sge, write).map(drop)
     }
 
     /// The attributes of a queue pair.

@@ -107,7 +107,7 @@ impl Shard {
         let link = gid.and_then(|gid| self.config.links.get(usize::from(gid.link.0)));
         let active = link.and_then(|link| Mtu::for_link(link.mtu));
         let fits = active.is_some_and(|active| attr.path_mtu <= active);
-        check(fits, "path_mtu", attr.path_mtu.bytes(), "at most the port's active_mtu")
+        check(fits, "path_mtu", attr.path_mtu.bytes(), at_most(active))
     }
 }
 
@@ -230,3 +230,15 @@ const QP_ACCESS: AccessFlags = AccessFlags::LOCAL_WRITE
     .union(AccessFlags::RELAXED_ORDERING);
 
 const DEFAULT_HOP_LIMIT: u8 = 64;
+
+/// The path MTUs that a port offers, in words.
+const fn at_most(active: Option<Mtu>) -> &'static str {
+    match active {
+        None => "none (the port's link is too narrow)",
+        Some(Mtu::Mtu256) => "at most the port's active_mtu, 256,",
+        Some(Mtu::Mtu512) => "at most the port's active_mtu, 512,",
+        Some(Mtu::Mtu1024) => "at most the port's active_mtu, 1024,",
+        Some(Mtu::Mtu2048) => "at most the port's active_mtu, 2048,",
+        Some(Mtu::Mtu4096) => "at most the port's active_mtu, 4096,",
+    }
+}

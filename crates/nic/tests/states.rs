@@ -194,7 +194,7 @@ fn a_path_mtu_above_the_links_is_refused() {
     let rtr = M::STATE | Transition::rc(Init, Rtr).unwrap().required;
     let attr = QpAttr { path_mtu: Mtu::Mtu2048, ..bench.attr(Rtr) };
     let error = bench.refused(Init, &attr, rtr);
-    assert_eq!(error.to_string(), "path_mtu is 2048, at most the port's active_mtu is possible");
+    assert_eq!(error.to_string(), "path_mtu is 2048, at most the port's active_mtu, 1024, is possible");
     let attr = QpAttr { path_mtu: Mtu::Mtu1024, ..bench.attr(Rtr) };
     bench.modify(&attr, rtr).unwrap();
 }

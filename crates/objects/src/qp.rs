@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use userdma_verbs::{PostError, QpCap, QpInitAttr, QpState, QpType, Qpn, RecvWr, SendFlags, SendWr, Sge};
 
+use crate::failure::{Failure, Failures};
 use crate::post::{check_datagram, check_recv, check_recv_state, check_send, check_send_state};
 use crate::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use crate::sync::{Mutex, lock, lock_unless};
@@ -41,6 +42,7 @@ pub struct QpShared {
     /// The length of `recvs`, changed under its lock.
     recv_count: AtomicU32,
     recvs: Mutex<RecvQueue>,
+    failures: Failures,
 }
 
 impl QpShared {
@@ -70,7 +72,18 @@ impl QpShared {
             sends: Mutex::new(send_ring(init.qp_type, &cap)),
             recv_count: AtomicU32::new(0),
             recvs: Mutex::new(RecvQueue::new(cap.max_recv_wr, cap.max_recv_sge)),
+            failures: Failures::new(),
         }
+    }
+
+    /// Keeps a request that ends in error, before its completion is written. *Device.*
+    pub fn note_failure(&self, failure: Failure) {
+        self.failures.note(failure);
+    }
+
+    /// The send, or the receive, that ended in error with this identifier, if it is the last that did.
+    pub fn failure(&self, wr_id: u64, is_recv: bool) -> Option<Failure> {
+        self.failures.find(wr_id, is_recv)
     }
 
     /// The queue pair's number.

@@ -20,15 +20,18 @@ fn is_executable(path: &Path) -> bool {
     path.metadata().is_ok_and(|file| file.is_file() && file.mode() & 0o111 != 0)
 }
 
-/// Why a library cannot be preloaded into a program, if so. Of scripts nothing is known.
+/// Why a library cannot be preloaded into a program, if so. What is no program of the loader's has no obstacle of its own: the
+/// kernel does not give scripts privileges either.
 pub(super) fn obstacle(path: &Path) -> Option<&'static str> {
-    if gains_privileges(path) {
+    let file = File::open(path).ok();
+    let elf = file.as_ref().and_then(Elf::read);
+    let is_script = file.is_some() && elf.is_none();
+    if !is_script && gains_privileges(path) {
         return Some(
             "it gains privileges when it starts (setuid, setgid or capabilities), so the loader ignores us",
         );
     }
-    let file = File::open(path).ok()?;
-    let elf = Elf::read(&file)?;
+    let elf = elf?;
     if !elf.is_ours {
         return Some("it is built for another kind of processor than our library");
     }

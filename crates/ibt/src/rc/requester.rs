@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use userdma_objects::{QpShared, SgCursor, WqeRing};
+use userdma_objects::{Failure, QpShared, SgCursor, WqeRing};
 use userdma_verbs::{Psn, QpAttr, QpCap, Time, WcOpcode, WcStatus, WrOpcode};
 
 use super::probe::Silence;
@@ -227,6 +227,11 @@ impl Requester {
         let last = number.unwrap_or(self.ring.head());
         while self.ring.head() <= last {
             let is_last = self.ring.head() == last;
+            if is_last && let Some(failed) = self.ring.get(last) {
+                let (wqe, sgl) = (failed.wqe, failed.sgl.to_vec());
+                let failure = Failure { wr_id: wqe.wr_id, op: Some(wqe.op), len: wqe.len, sgl };
+                ctx.qp.note_failure(failure);
+            }
             let Some(wqe) = self.ring.pop() else { break };
             ctx.qp.retire_sends(1);
             let mut wc = ctx.flushed(wqe.wr_id, wqe.op.opcode().wc_opcode());
