@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use userdma_link::descriptors::spawn_apart;
+use userdma_link::guard::GuardedFd;
 
 use crate::client::{self, Granted};
 use crate::message::{Place, Reply, Request};
@@ -23,9 +24,9 @@ use crate::packet;
 /// be dropped before: as long as one is open, and no other process has a slot, the port is taken.
 #[derive(Debug)]
 pub struct Lease {
-    bell: OwnedFd,
+    bell: GuardedFd,
     /// To the thread, for those who want sockets from the parks.
-    line: Arc<Mutex<OwnedFd>>,
+    line: Arc<Mutex<GuardedFd>>,
     next_index: Arc<AtomicU16>,
     thread: Option<JoinHandle<()>>,
     /// The process whose slot it is; a forked child has a copy that means nothing.
@@ -36,12 +37,14 @@ impl Lease {
     /// Keeps what was granted; the slot's sockets are returned.
     pub(crate) fn keep(place: Place, granted: Granted) -> io::Result<(Self, Vec<OwnedFd>)> {
         let Granted { agent, slot, taken, sockets, locks, parks, .. } = granted;
-        let bell = eventfd(0, EventfdFlags::CLOEXEC)?;
+        let bell = GuardedFd::from(eventfd(0, EventfdFlags::CLOEXEC)?);
         let next_index = Arc::new(AtomicU16::new(0));
         let counts = Counts { locks: locks.len(), parks: parks.iter().map(Vec::len).collect() };
         let (line, far_end) = neighbor::line()?;
-        let keep =
-            [agent, bell.try_clone()?, far_end].into_iter().chain(locks).chain(parks.into_iter().flatten());
+        let keep = [agent, bell.as_fd().try_clone_to_owned()?, far_end]
+            .into_iter()
+            .chain(locks)
+            .chain(parks.into_iter().flatten());
         let builder = Builder::new().name(format!("userdma slot {slot}")).stack_size(STACK_BYTES);
         let index = Arc::clone(&next_index);
         let thread = spawn_apart(builder, keep.collect(), move |kept| {
@@ -49,7 +52,7 @@ impl Lease {
                 keeper.run();
             }
         })?;
-        let line = Arc::new(Mutex::new(line));
+        let line = Arc::new(Mutex::new(line.into()));
         Ok((Self { bell, line, next_index, thread: Some(thread), pid: std::process::id() }, sockets))
     }
 

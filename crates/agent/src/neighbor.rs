@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socketpair};
+use userdma_link::guard::GuardedFd;
 use userdma_link::{Neighbors, clock};
 
 use crate::park::Park;
@@ -12,7 +13,7 @@ use crate::{packet, wait};
 /// Where a link asks for the sockets of its group.
 #[derive(Debug)]
 pub(crate) struct Neighbor {
-    line: Arc<Mutex<OwnedFd>>,
+    line: Arc<Mutex<GuardedFd>>,
     address: u8,
 }
 
@@ -30,7 +31,7 @@ pub(crate) fn line() -> std::io::Result<(OwnedFd, OwnedFd)> {
 
 impl Neighbor {
     /// Asks by `line` for sockets of the group on the address of that number in the GID table.
-    pub(crate) fn new(line: &Arc<Mutex<OwnedFd>>, address: u8) -> Self {
+    pub(crate) fn new(line: &Arc<Mutex<GuardedFd>>, address: u8) -> Self {
         Self { line: Arc::clone(line), address }
     }
 }
@@ -111,7 +112,7 @@ mod tests {
     use crate::group::Group;
 
     fn ends(line: (OwnedFd, OwnedFd)) -> (Neighbor, Answerer) {
-        (Neighbor::new(&Arc::new(Mutex::new(line.0)), 0), Answerer::new(line.1))
+        (Neighbor::new(&Arc::new(Mutex::new(line.0.into())), 0), Answerer::new(line.1))
     }
 
     #[test]

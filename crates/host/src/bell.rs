@@ -1,11 +1,12 @@
 //! An eventfd: wakes a thread that sleeps in `poll`, or stands for events in other people's `epoll`.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
 #[cfg(not(loom))]
 use rustix::io::{Errno, ReadWriteFlags, preadv2, write};
+use userdma_link::guard::GuardedFd;
 
 #[cfg(loom)]
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +16,7 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 /// System calls are made directly, so that no thread is cancelled in them.
 #[derive(Debug)]
 pub(crate) struct Bell {
-    fd: OwnedFd,
+    fd: GuardedFd,
     /// What stands for the descriptor in a model.
     #[cfg(loom)]
     is_rung: AtomicBool,
@@ -26,7 +27,7 @@ impl Bell {
     pub(crate) fn new() -> io::Result<Self> {
         // Blocking, because programs look at and set the flag of descriptors that we give them; reads say for
         // themselves that they do not wait.
-        let fd = eventfd(0, EventfdFlags::CLOEXEC)?;
+        let fd = eventfd(0, EventfdFlags::CLOEXEC)?.into();
         Ok(Self {
             fd,
             #[cfg(loom)]

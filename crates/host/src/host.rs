@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use userdma_agent::{Claimed, FellBack};
 use userdma_ibt::Stats;
+use userdma_link::guard::GuardedFd;
 use userdma_link::{Backlog, Capture, FaultStats, Link, clock};
 use userdma_mem::{Region, Route};
 use userdma_nic::{GidEntry, Shard};
@@ -49,9 +50,11 @@ impl Host {
         links.iter_mut().for_each(|link| link.set_faults(Some(&config.faults), clock::now()));
         let gids: Vec<_> = links.iter().map(setup::gid_entry).collect();
         let shard = Shard::new(setup::shard_config(config, (slot, first_index), &gids, &links));
-        let sockets =
-            links.iter().map(|link| link.as_fd().try_clone_to_owned()).collect::<Result<Vec<_>, _>>();
-        let sockets = sockets.map_err(system("descriptor of a socket"))?;
+        let sockets: Vec<GuardedFd> = links
+            .iter()
+            .map(|link| Ok(link.as_fd().try_clone_to_owned()?.into()))
+            .collect::<Result<_, _>>()
+            .map_err(system("descriptor of a socket"))?;
         let shared = Shared {
             _forked: fork::Sockets::note(
                 links.iter().map(AsFd::as_fd).chain(sockets.iter().map(AsFd::as_fd)),

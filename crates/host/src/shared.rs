@@ -1,10 +1,10 @@
 //! What all who use a device share.
 
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use userdma_agent::{FellBack, Lease};
+use userdma_link::guard::GuardedFd;
 use userdma_link::{Capture, is_readable};
 use userdma_nic::{Doorbells, GidEntry};
 use userdma_verbs::{AsyncEvent, Qpn};
@@ -41,7 +41,7 @@ pub(crate) struct Shared {
     pub(crate) is_served: AtomicBool,
     pub(crate) stop: AtomicBool,
     /// The receive sockets, for sleeping on.
-    pub(crate) sockets: Vec<OwnedFd>,
+    pub(crate) sockets: Vec<GuardedFd>,
     /// The capture file, while one is written.
     pub(crate) capture: Mutex<Option<Capture>>,
     /// Channels to be made readable if the device fails, so that programs which sleep on them look and are told.

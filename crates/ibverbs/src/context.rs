@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::ffi::c_int;
 use std::fs::File;
 use std::mem::offset_of;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 
 use userdma_host::{EventQueue, Host};
+use userdma_link::guard::GuardedFd;
 
 use crate::abi::{self, Context, ContextOps, VerbsContext};
 use crate::answer::{Refused, pointer, status};
@@ -32,7 +33,7 @@ pub(crate) struct ContextState {
     /// Pointers to the shared receive queues of this context, by number. Held while one is made or ends.
     pub(crate) srqs: Mutex<HashMap<u32, usize>>,
     /// Stands for the descriptor of a kernel's device, which programs expect to be one.
-    command: File,
+    command: GuardedFd,
 }
 
 impl ContextState {
@@ -55,7 +56,7 @@ pub(crate) unsafe extern "C" fn open_device(device: *mut abi::Device) -> *mut Co
             cqs: Mutex::default(),
             qps: Mutex::default(),
             srqs: Mutex::default(),
-            command,
+            command: OwnedFd::from(command).into(),
         };
         let object = Box::new(ContextObject { verbs: verbs(device, &state), state: Arc::new(state) });
         let object = Box::into_raw(object);

@@ -2,13 +2,14 @@
 
 use std::ffi::{CStr, c_char, c_int};
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use userdma_host::{DeviceSpec, DevicesError, Host, HostConfig};
+use userdma_host::{DeviceSpec, DevicesError, Host, HostConfig, Stats};
 
 use crate::answer::{INVALID, Refused, number, pointer, set_errno};
 use crate::log::{self, Level};
-use crate::{abi, explain, port, settings};
+use crate::{abi, explain, hooks, port, settings};
 
 /// A device of the list. It exists as long as the process: programs compare and keep the pointers.
 #[repr(C)]
@@ -17,6 +18,7 @@ pub(crate) struct DeviceObject {
     /// Provider libraries look for their own table here, and find that this is none of their devices.
     zero: [u64; 16],
     spec: DeviceSpec,
+    index: usize,
     guid: [u8; 8],
     /// The device as this process has it open, shared by all its contexts.
     open: Mutex<Weak<OpenDevice>>,
@@ -29,19 +31,19 @@ pub(crate) struct OpenDevice {
 
 /// Every device that was ever listed, by address.
 static KNOWN: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+/// How many those are.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// `ibv_get_device_list`.
 pub(crate) unsafe extern "C" fn get_device_list(num_devices: *mut c_int) -> *mut *mut abi::Device {
     pointer(|| {
-        let specs = specs().inspect_err(|_| {
+        let devices = list().inspect_err(|_| {
             if !num_devices.is_null() {
                 // SAFETY: the caller's place for the number.
                 unsafe { num_devices.write(0) };
             }
         })?;
-        let mut known = lock(&KNOWN);
-        let devices: Vec<_> = specs.into_iter().map(|spec| known_device(&mut known, spec)).collect();
-        drop(known);
+        hooks::warn_of_unusable();
         // SAFETY: one place more than there are devices; zero is the null pointer that ends the list.
         let list = unsafe { libc::calloc(devices.len() + 1, size_of::<usize>()) }.cast::<*mut abi::Device>();
         if list.is_null() {
@@ -57,6 +59,39 @@ pub(crate) unsafe extern "C" fn get_device_list(num_devices: *mut c_int) -> *mut
         }
         Ok(list)
     })
+}
+
+/// The devices that are there now; each is known from now on.
+pub(crate) fn list() -> Result<Vec<*mut abi::Device>, Refused> {
+    let specs = specs()?;
+    let first = hooks::first_free_number();
+    let mut known = lock(&KNOWN);
+    let devices = specs.into_iter().map(|spec| known_device(&mut known, spec, first)).collect();
+    COUNT.store(known.len(), Ordering::Release);
+    Ok(devices)
+}
+
+/// How many devices are known.
+pub(crate) fn count() -> usize {
+    COUNT.load(Ordering::Acquire)
+}
+
+/// Every device that is known, as [`count`] counts them.
+pub(crate) fn views() -> Vec<hooks::View> {
+    known().map(|device| device.view()).collect()
+}
+
+/// What the device with this name has counted, if this process has it open.
+pub(crate) fn stats(name: &str) -> Option<Stats> {
+    let device = known().find(|device| device.spec.name == name)?;
+    let open = lock(&device.open).upgrade()?;
+    open.host.stats().ok()
+}
+
+fn known() -> impl Iterator<Item = &'static DeviceObject> {
+    let known = lock(&KNOWN).clone();
+    // SAFETY: devices live for ever.
+    known.into_iter().map(|at| unsafe { &*std::ptr::with_exposed_provenance::<DeviceObject>(at) })
 }
 
 /// `ibv_free_device_list`.
@@ -86,6 +121,7 @@ pub(crate) unsafe extern "C" fn get_device_index(device: *mut abi::Device) -> c_
 }
 
 impl DeviceObject {
+    /// A device whose node has the number `index`.
     fn new(spec: DeviceSpec, index: usize) -> Self {
         let mut abi = abi::Device {
             ops: [0; 2],
@@ -101,7 +137,16 @@ impl DeviceObject {
         put(&mut abi.dev_path, &format!("/sys/class/infiniband_verbs/uverbs{index}"));
         put(&mut abi.ibdev_path, &format!("/sys/class/infiniband/{}", spec.name));
         let guid = guid(spec.addresses.first().copied().unwrap_or(IpAddr::from([0; 4])));
-        Self { abi, zero: [0; 16], spec, guid, open: Mutex::default() }
+        Self { abi, zero: [0; 16], spec, index, guid, open: Mutex::default() }
+    }
+
+    fn view(&self) -> hooks::View {
+        let interface = |&ip: &IpAddr| {
+            let interface = userdma_link::interface_of(ip, 0).ok().flatten();
+            (ip, interface.map(|interface| interface.name))
+        };
+        let gids = self.spec.addresses.iter().map(interface).collect();
+        hooks::View { name: self.spec.name.clone(), number: self.index, guid: self.guid, gids }
     }
 
     /// The device behind a pointer of the list.
@@ -166,7 +211,7 @@ fn error_of(name: &str, error: userdma_host::OpenError) -> userdma_host::OpenErr
 }
 
 /// The device for `spec`: the one that was listed before, or a new one.
-fn known_device(known: &mut Vec<usize>, spec: DeviceSpec) -> *mut abi::Device {
+fn known_device(known: &mut Vec<usize>, spec: DeviceSpec, first: usize) -> *mut abi::Device {
     for &address in known.iter() {
         let device = std::ptr::with_exposed_provenance_mut::<DeviceObject>(address);
         // SAFETY: devices live for ever.
@@ -174,7 +219,7 @@ fn known_device(known: &mut Vec<usize>, spec: DeviceSpec) -> *mut abi::Device {
             return device.cast();
         }
     }
-    let device = Box::into_raw(Box::new(DeviceObject::new(spec, known.len())));
+    let device = Box::into_raw(Box::new(DeviceObject::new(spec, first + known.len())));
     known.push(device.expose_provenance());
     device.cast()
 }

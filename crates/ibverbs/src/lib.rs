@@ -9,6 +9,8 @@
 //!      └────── tables of the context, QP and CQ (abi) ───────────┘
 //! ```
 //!
+//! The same file stands in front of the C library where programs look for devices (hooks).
+//!
 //! Objects are boxes whose first field is the C structure, so that a pointer to one is a pointer to the other. What C promises
 //! (that pointers come from here and have not been given up) is the safety of everything in this crate.
 
@@ -27,6 +29,7 @@ mod cq_ex;
 mod devices;
 mod event;
 mod explain;
+mod hooks;
 mod log;
 mod marshal;
 mod mr;

@@ -20,7 +20,10 @@ pub(crate) fn choose(config: HostConfig) -> Result<HostConfig, Refused> {
 /// Says on standard error if a device has not the port that it should have, and who is to blame.
 pub(crate) fn warn(name: &str, host: &Host) {
     if let Some(fell_back) = host.fell_back() {
-        log::tell(Level::Error, format_args!("device {name}: {fell_back} (`userdma run --private` sees to that)"));
+        log::tell(
+            Level::Error,
+            format_args!("device {name}: {fell_back} (`userdma run --private` sees to that)"),
+        );
     }
 }
 

@@ -76,7 +76,7 @@ pub(crate) unsafe extern "C" fn query_port_sized(
             max_mtu: own.max_mtu as c_int,
             active_mtu: own.active_mtu as c_int,
             gid_tbl_len: int(own.gid_tbl_len),
-            port_cap_flags: PORT_CM_SUP | PORT_IP_BASED_GIDS,
+            port_cap_flags: PORT_CAPABILITIES,
             max_msg_sz: own.max_msg_sz,
             bad_pkey_cntr: 0,
             qkey_viol_cntr: 0,
@@ -249,8 +249,8 @@ unsafe fn device_attr(context: *mut Context) -> abi::DeviceAttr {
         sys_image_guid: guid,
         max_mr_size: LIMITS.max_mr_size,
         page_size_cap: 0xffff_f000,
-        vendor_id: 0xff_ffff,
-        vendor_part_id: 0,
+        vendor_id: VENDOR_ID,
+        vendor_part_id: VENDOR_PART_ID,
         hw_ver: 0,
         max_qp: int(LIMITS.max_qp),
         max_qp_wr: int(LIMITS.max_qp_wr),
@@ -300,8 +300,11 @@ const CAPABILITIES: u32 = 1 << 11 | 1 << 12 | 1 << 13 | 1 << 17 | 1 << 21 | 1 <<
 /// `IBV_ATOMIC_GLOB`: atomics are the processor's.
 const ATOMIC_GLOB: c_int = 2;
 const OLDEST_PORT_ATTR: usize = 48;
-const PORT_CM_SUP: u32 = 1 << 16;
-const PORT_IP_BASED_GIDS: u32 = 1 << 26;
+/// `IBV_PORT_CM_SUP` and `IBV_PORT_IP_BASED_GIDS`.
+pub(crate) const PORT_CAPABILITIES: u32 = 1 << 16 | 1 << 26;
+/// No vendor's, so that nobody takes the device for one of theirs.
+pub(crate) const VENDOR_ID: u32 = 0xff_ffff;
+pub(crate) const VENDOR_PART_ID: u32 = 0;
 const WIDTH_1X: u8 = 1;
 const SPEED_10_GBIT: u8 = 4;
 /// A port that is down.

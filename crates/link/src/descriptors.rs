@@ -114,6 +114,8 @@ fn leave_table(kept: &[RawFd]) -> bool {
     if !close_range(start, u32::MAX, flags) && flags != 0 {
         return false;
     }
+    // The numbers in this table are others.
+    crate::guard::leave();
     occupy_stdio();
     true
 }

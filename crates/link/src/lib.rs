@@ -11,6 +11,7 @@
 pub mod clock;
 pub mod descriptors;
 mod fault;
+pub mod guard;
 mod iface;
 mod link;
 pub mod pcapng;

@@ -11,6 +11,7 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::net::IpAddr;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -21,6 +22,7 @@ use userdma_wire::encap::Encap;
 use userdma_wire::{IcrcCheck, Packet};
 
 use crate::clock;
+use crate::guard::GuardedFd;
 use crate::pcapng::{Direction, InterfaceId, PacketInfo, Writer};
 
 /// A capture file that several links share. Clones write to the same file, which is complete when the last is gone.
@@ -55,7 +57,7 @@ impl Capture {
     /// # Errors
     /// Those of making and writing the file.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
-        Self::new(File::create(path)?, clock::wall_offset_ns())
+        Self::new(GuardedFd::from(OwnedFd::from(File::create(path)?)), clock::wall_offset_ns())
     }
 
     /// A capture into `out`, which it buffers. `wall_offset_ns` is added to every time to get nanoseconds

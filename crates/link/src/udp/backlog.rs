@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use userdma_verbs::{Qpn, Time};
 
 use super::options;
+use crate::guard::GuardedFd;
 
 /// What waits in a receive buffer.
 ///
@@ -42,7 +43,7 @@ pub(super) struct Group {
 
 #[derive(Debug)]
 enum Entry {
-    Socket(OwnedFd),
+    Socket(GuardedFd),
     /// It could not be had; asked again from then on.
     Unknown(Time),
 }
@@ -75,7 +76,7 @@ impl Group {
             self.sockets.clear();
         }
         let entry = match self.neighbors.socket(slot) {
-            Some(socket) => Entry::Socket(socket),
+            Some(socket) => Entry::Socket(socket.into()),
             None => Entry::Unknown(now.plus_nanos(AGAIN_NS)),
         };
         self.sockets.insert(slot, entry);

@@ -1,13 +1,14 @@
 //! Receiving: super-packets in, packets with what the socket knows of them out.
 
 use std::net::IpAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
 use userdma_mem::{FrameMeta, LinkId};
 
 use super::mmsg::{Incoming, RecvArrays};
 use super::pace::Pace;
 use super::{UdpConfig, probe};
+use crate::guard::GuardedFd;
 
 /// What one receive brought.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -27,7 +28,7 @@ pub struct RecvReport {
 /// The receiving half of a link.
 #[derive(Debug)]
 pub(super) struct Receiver {
-    socket: OwnedFd,
+    socket: GuardedFd,
     arrays: RecvArrays,
     pace: Pace,
     /// Whether the kernel coalesces packets when it is asked to.
@@ -40,7 +41,7 @@ pub(super) struct Receiver {
 
 impl Receiver {
     pub(super) fn new(
-        socket: OwnedFd,
+        socket: GuardedFd,
         link: LinkId,
         local: (IpAddr, u16),
         can_coalesce: bool,
@@ -51,7 +52,7 @@ impl Receiver {
         Self { socket, arrays, pace, can_coalesce, traffic_class: 0, link, local }
     }
 
-    pub(super) fn socket(&self) -> &OwnedFd {
+    pub(super) fn socket(&self) -> &GuardedFd {
         &self.socket
     }
 

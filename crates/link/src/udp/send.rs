@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
 use userdma_mem::{Route, TxBatch};
 
@@ -10,6 +10,7 @@ use super::gso::Defaults;
 use super::mmsg::{SendArrays, send_one};
 use super::sockaddr::SockAddr;
 use super::{TX_SOCKETS, UdpConfig};
+use crate::guard::GuardedFd;
 
 /// What became of the batches of one send.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -48,7 +49,7 @@ pub struct TooLong {
 /// The sending half of a link.
 #[derive(Debug)]
 pub(super) struct Sender {
-    sockets: [OwnedFd; TX_SOCKETS],
+    sockets: [GuardedFd; TX_SOCKETS],
     arrays: SendArrays,
     defaults: Defaults,
     /// Whether the link's address is an IPv4 address.
@@ -69,7 +70,7 @@ pub(super) enum Outcome {
 
 impl Sender {
     pub(super) fn new(
-        sockets: [OwnedFd; TX_SOCKETS],
+        sockets: [GuardedFd; TX_SOCKETS],
         ipv4: bool,
         segmentation: bool,
         config: &UdpConfig,

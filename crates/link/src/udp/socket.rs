@@ -9,6 +9,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::options::{self, BufferSize, Family, Role};
 use super::{TX_SOCKETS, UdpConfig, shared};
+use crate::guard::GuardedFd;
 
 /// Why a link could not be opened. Nothing stays open.
 #[derive(Debug, thiserror::Error)]
@@ -66,10 +67,10 @@ impl OpenError {
 /// The sockets of a link.
 #[derive(Debug)]
 pub(super) struct Sockets {
-    pub(super) receive: OwnedFd,
+    pub(super) receive: GuardedFd,
     pub(super) receive_port: u16,
     pub(super) receive_buffer: BufferSize,
-    pub(super) transmit: [OwnedFd; TX_SOCKETS],
+    pub(super) transmit: [GuardedFd; TX_SOCKETS],
     pub(super) transmit_ports: [u16; TX_SOCKETS],
     pub(super) transmit_buffer: BufferSize,
 }
@@ -109,11 +110,11 @@ impl Sockets {
             ports.bind(&socket, local)?;
             *port = local.port_of(&socket)?;
             transmit_buffer = buffer;
-            transmit.push(OwnedFd::from(socket));
+            transmit.push(OwnedFd::from(socket).into());
         }
         // The loop made as many as the array holds.
         let transmit = transmit.try_into().map_err(|_| local.io(0, "socket", io::ErrorKind::Other.into()))?;
-        let receive = receive.into();
+        let receive = OwnedFd::from(receive).into();
         Ok(Self { receive, receive_port, receive_buffer, transmit, transmit_ports, transmit_buffer })
     }
 }
