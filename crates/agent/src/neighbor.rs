@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn the_socket_of_a_slot_is_handed_over_and_one_that_is_not_there_is_none() {
-        let ip = IpAddr::from([127, 0, 61, 2]);
+        let ip = IpAddr::from([127, 61, 61, 2]);
         let mut group = Group::create(ip, 4791).unwrap();
         group.reach(300).unwrap();
         let parks = group.parks().iter().map(|park| park.end().try_clone_to_owned().unwrap()).collect();
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn an_answer_that_comes_too_late_is_not_taken_for_another() {
-        let group = Group::create(IpAddr::from([127, 0, 61, 3]), 4791).unwrap();
+        let group = Group::create(IpAddr::from([127, 61, 61, 3]), 4791).unwrap();
         let parks = [vec![group.parks()[0].end().try_clone_to_owned().unwrap()]];
         let (mut neighbor, answerer) = ends(line().unwrap());
         assert!(neighbor.socket(1).is_none(), "nobody answers");

@@ -264,8 +264,8 @@ fn the_last_of_many_agents_still_knows_the_group() {
 
 #[test]
 fn a_process_knows_what_waits_for_the_others_on_its_address() {
-    const AT: &str = "127.0.61.4";
-    let sender = UdpSocket::bind("127.0.61.5:0").unwrap();
+    const AT: &str = "127.61.61.4";
+    let sender = UdpSocket::bind("127.61.61.5:0").unwrap();
     let agent = Other::start("backlog", AT);
     let mut ours = Other::start("backlog", AT);
     let mut other = Other::start("backlog", AT);
@@ -301,8 +301,8 @@ fn a_process_knows_what_waits_for_the_others_on_its_address() {
 /// The one that has the agent is stopped, as by a debugger or Ctrl-Z.
 #[test]
 fn a_stopped_agent_is_named_to_those_who_come_and_disturbs_nobody_else() {
-    const AT: &str = "127.0.64.2";
-    let sender = UdpSocket::bind("127.0.64.3:0").unwrap();
+    const AT: &str = "127.61.64.2";
+    let sender = UdpSocket::bind("127.61.64.3:0").unwrap();
     let agent = Other::start("stopped", AT);
     let mut other = Other::start("stopped", AT);
     agent.stop();
@@ -321,8 +321,8 @@ fn a_stopped_agent_is_named_to_those_who_come_and_disturbs_nobody_else() {
 /// A stopped process does not tell the next agent what it has: nobody gets its slot, and the others go on.
 #[test]
 fn what_a_stopped_process_has_is_given_to_nobody() {
-    const AT: &str = "127.0.64.4";
-    let sender = UdpSocket::bind("127.0.64.5:0").unwrap();
+    const AT: &str = "127.61.64.4";
+    let sender = UdpSocket::bind("127.61.64.5:0").unwrap();
     let agent = Other::start("sleeper", AT);
     let mut sleeper = Other::start("sleeper", AT);
     let mut other = Other::start("sleeper", AT);
@@ -352,8 +352,8 @@ fn who_has_the_port_alone_is_named() {
 
 #[test]
 fn who_falls_back_from_a_taken_port_is_followed_by_the_next() {
-    const AT: &str = "127.0.61.8";
-    let sender = UdpSocket::bind("127.0.61.9:0").unwrap();
+    const AT: &str = "127.61.61.8";
+    let sender = UdpSocket::bind("127.61.61.9:0").unwrap();
     let stranger = UdpSocket::bind((AT, 4791)).unwrap();
     let mut first = Other::start_with_fallback("fallback", AT);
     let mut second = Other::start_with_fallback("fallback", AT);
@@ -367,7 +367,7 @@ fn who_falls_back_from_a_taken_port_is_followed_by_the_next() {
         assert_eq!(other.port, FALLBACK_PORT, "slot {}", other.slot);
         other.assert_reached(&sender, AT);
     }
-    assert_eq!(Other::start_with_fallback("fallback", "127.0.61.10").port, 4791, "another address");
+    assert_eq!(Other::start_with_fallback("fallback", "127.61.61.10").port, 4791, "another address");
     assert_eq!(Other::start("fallback", AT).port, 4791, "who does not want to fall back");
     [second, third, fourth].into_iter().for_each(|other| other.close(2));
     assert_eq!(Other::start_with_fallback("fallback", AT).port, 4791, "nobody is on the other port any more");

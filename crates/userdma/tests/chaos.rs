@@ -23,7 +23,7 @@ const SIGNALED: SendFlags = SendFlags::SIGNALED;
 #[test]
 fn killed_processes_leave_nothing_behind_and_take_nobody_with_them() {
     const TEST: &str = "killed_processes_leave_nothing_behind_and_take_nobody_with_them";
-    const HERE: &str = "127.0.63.2";
+    const HERE: &str = "127.61.63.2";
     if role().is_some() {
         return talk(HERE);
     }
@@ -57,7 +57,7 @@ fn killed_processes_leave_nothing_behind_and_take_nobody_with_them() {
 #[test]
 fn two_hundred_processes_on_one_address_at_once() {
     const TEST: &str = "two_hundred_processes_on_one_address_at_once";
-    const HERE: &str = "127.0.63.3";
+    const HERE: &str = "127.61.63.3";
     if role().is_some() {
         return talk(HERE);
     }

@@ -137,7 +137,7 @@ fn a_child_of_fork_is_told_and_does_no_harm() {
 #[test]
 fn a_child_of_fork_does_not_keep_the_port_when_its_parent_has_gone() {
     const TEST: &str = "a_child_of_fork_does_not_keep_the_port_when_its_parent_has_gone";
-    const HERE: &str = "127.0.66.2";
+    const HERE: &str = "127.61.66.2";
     if is_child() {
         let _device = Device::open(HERE).unwrap();
         // SAFETY: the child waits until its input ends, and leaves.

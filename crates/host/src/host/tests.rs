@@ -22,7 +22,7 @@ fn a_receive_buffer_has_the_size_that_was_asked_for() {
 
 #[test]
 fn what_waits_for_a_device_on_the_same_address_is_known() {
-    let ip = IpAddr::from([127, 0, 61, 6]);
+    let ip = IpAddr::from([127, 61, 61, 6]);
     let config = HostConfig { addresses: vec![ip], ..HostConfig::default() };
     let (ours, other) = (Host::open(&config).unwrap(), Host::open(&config).unwrap());
     // The other's slot is the second. Nobody drives it: without a queue pair it has no thread.
@@ -34,7 +34,7 @@ fn what_waits_for_a_device_on_the_same_address_is_known() {
     std::net::UdpSocket::bind((ip, 0)).unwrap().send_to(&packet, (ip, route.remote_port)).unwrap();
     assert!(ours.backlog(route, dest_qpn).unwrap().unwrap().used > 508);
     drop(other);
-    let elsewhere = IpAddr::from([127, 0, 61, 7]);
+    let elsewhere = IpAddr::from([127, 61, 61, 7]);
     assert_eq!(ours.backlog(route_to(elsewhere, 4791), dest_qpn), Ok(None));
 }
 

@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn what_waits_is_counted_and_the_socket_is_asked_for_once() {
-        let socket = UdpSocket::bind("127.0.62.2:0").unwrap();
+        let socket = UdpSocket::bind("127.61.62.2:0").unwrap();
         let (mut group, asked) = group(&socket);
         let empty = group.backlog(Time::ZERO, qpn(1)).unwrap();
         assert!(empty.used == 0 && empty.limit >= 100_000, "{empty:?}");
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_socket_that_cannot_be_had_is_asked_for_after_a_while() {
-        let socket = UdpSocket::bind("127.0.62.3:0").unwrap();
+        let socket = UdpSocket::bind("127.61.62.3:0").unwrap();
         let (mut group, asked) = group(&socket);
         for (now, count) in [(0, 1), (AGAIN_NS - 1, 1), (AGAIN_NS, 2), (AGAIN_NS + 1, 2)] {
             assert_eq!(group.backlog(Time::from_nanos(now), qpn(2)), None);
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_slot_that_nobody_reads_has_no_backlog() {
-        let socket = UdpSocket::bind("127.0.62.4:0").unwrap();
+        let socket = UdpSocket::bind("127.61.62.4:0").unwrap();
         let (mut group, _) = group(&socket);
         shared::rest(&socket).unwrap();
         assert_eq!(group.backlog(Time::ZERO, qpn(1)), None);
@@ -168,7 +168,7 @@ mod tests {
                 self.0.try_clone().ok()
             }
         }
-        let socket = UdpSocket::bind("127.0.62.5:0").unwrap();
+        let socket = UdpSocket::bind("127.61.62.5:0").unwrap();
         let mut group = Group::new(Box::new(Any(socket.into())));
         for slot in 1..400 {
             assert!(group.backlog(Time::ZERO, qpn(slot)).is_some());
