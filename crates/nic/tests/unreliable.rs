@@ -94,20 +94,9 @@ fn exchange(seed: u64, faults: Faults) -> u32 {
             let about = format!("seed {seed}: message {}", wc.imm_data);
             assert_eq!(wc.status, WcStatus::Success, "{about}");
             assert!(wc.imm_data >= next, "{about}: after {next}");
-            let (want, at) = (
-                lens[wc.imm_data as usize],
-                match wc.opcode {
-                    WcOpcode::Recv => place(wc.wr_id),
-                    WcOpcode::Send
-                    | WcOpcode::RdmaWrite
-                    | WcOpcode::RdmaRead
-                    | WcOpcode::CompSwap
-                    | WcOpcode::FetchAdd
-                    | WcOpcode::BindMw
-                    | WcOpcode::LocalInv
-                    | WcOpcode::RecvRdmaWithImm => place_of(wc.imm_data),
-                },
-            );
+            let is_send = wc.opcode == WcOpcode::Recv;
+            let at = if is_send { place(wc.wr_id) } else { place_of(wc.imm_data) };
+            let want = lens[wc.imm_data as usize];
             assert_eq!(wc.byte_len, want, "{about}");
             assert!(bench.target.bytes(at, want as usize) == pattern(wc.imm_data, want), "{about}");
             (next, completed) = (wc.imm_data + 1, completed + 1);
