@@ -170,7 +170,7 @@ fn extended_objects(p: &mut String) {
     layout!(p, "struct ibv_qp_ex", QpEx, part {
         qp_base, comp_mask, wr_id, wr_flags, wr_atomic_cmp_swp, wr_atomic_fetch_add, wr_bind_mw, wr_local_inv,
         wr_rdma_read, wr_rdma_write, wr_rdma_write_imm, wr_send, wr_send_imm, wr_send_inv,
-        none_before_inline = "wr_send_tso", wr_set_inline_data, wr_set_inline_data_list, wr_set_sge,
+        none_before_ud_addr = "wr_send_tso", wr_set_ud_addr, none_before_inline = "wr_set_xrc_srqn", wr_set_inline_data, wr_set_inline_data_list, wr_set_sge,
         wr_set_sge_list, wr_start, wr_complete, wr_abort
     });
     layout!(p, "struct ibv_data_buf", DataBuf, whole { addr, length });
