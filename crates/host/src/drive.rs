@@ -12,7 +12,7 @@ use userdma_verbs::{Qpn, Time};
 use crate::channel::Descriptor;
 use crate::shared::Shared;
 use crate::sleep::{FOREVER, NOW};
-use crate::transmit::{Budget, Sent, TxPool};
+use crate::transmit::{Budget, Sent, TxPool, backlog};
 
 /// What is behind the gate: the device and its links.
 #[derive(Debug)]
@@ -88,8 +88,7 @@ impl Core {
     /// How full the receiver of a packet by `route` to `dest_qpn` is: see [`Link::backlog`]. A socket of ours on any of our
     /// addresses shares a group with those of others.
     pub(crate) fn backlog(&mut self, now: Time, route: &Route, dest_qpn: Qpn) -> Option<Backlog> {
-        let is_there = |link: &&mut Link| matches!(link, Link::Udp(link) if link.local() == route.remote);
-        self.links.iter_mut().find(is_there)?.backlog(now, route, dest_qpn)
+        backlog(&mut self.links, now, route, dest_qpn)
     }
 
     /// One drive. The clock is read once, unless it was read a moment ago.

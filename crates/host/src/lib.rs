@@ -47,6 +47,6 @@ pub use userdma_agent::{
 };
 pub use userdma_ibt::Stats;
 pub use userdma_link::{Backlog, FaultStats, Faults};
-pub use userdma_nic::{GidEntry, Shard};
+pub use userdma_nic::{AhId, CreateAhError, GidEntry, Shard};
 pub use vec_mr::VecMr;
 pub use wait::uptime;

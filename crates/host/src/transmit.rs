@@ -1,9 +1,10 @@
 //! Batches on their way from the device to the links.
 
-use userdma_link::{Link, SendReport};
-use userdma_mem::{LinkCaps, LinkId, TxBatch};
+use userdma_ibt::Room;
+use userdma_link::{Backlog, Link, SendReport};
+use userdma_mem::{LinkCaps, LinkId, Route, TxBatch};
 use userdma_nic::Shard;
-use userdma_verbs::Time;
+use userdma_verbs::{Qpn, Time};
 
 /// A fixed number of batches: filled by the device, in order, sent in order. What a link does not take now stays for
 /// the next time.
@@ -74,7 +75,7 @@ impl TxPool {
                 return Sent::Blocked;
             }
             shard.handle_sent(now);
-            if !more {
+            if !more && !answer_asks(shard, links, now) {
                 return Sent::All;
             }
             if budget.batches == 0 {
@@ -147,4 +148,23 @@ impl TxPool {
             tracing::warn!(remote = %too_long.remote, bytes = too_long.bytes, "packet is longer than the path's MTU");
         }
     }
+}
+
+/// Tells the device of the buffers that it asks about, once everything that it had for them is there; whether it has more to
+/// send because of it.
+fn answer_asks(shard: &mut Shard, links: &mut [Link], now: Time) -> bool {
+    let mut has_more = false;
+    while let Some(ask) = shard.poll_ask() {
+        let room = backlog(links, now, &ask.route, ask.qpn);
+        let room = room.map(|backlog| Room { used: backlog.used, limit: backlog.limit });
+        has_more |= shard.handle_room(now, &ask, room);
+    }
+    has_more
+}
+
+/// How full the receiver of a packet by `route` to `dest_qpn` is: see [`Link::backlog`]. A socket of ours on any of our
+/// addresses shares a group with those of others.
+pub(crate) fn backlog(links: &mut [Link], now: Time, route: &Route, dest_qpn: Qpn) -> Option<Backlog> {
+    let is_there = |link: &&mut Link| matches!(link, Link::Udp(link) if link.local() == route.remote);
+    links.iter_mut().find(is_there)?.backlog(now, route, dest_qpn)
 }

@@ -159,9 +159,14 @@ pub(crate) fn put_data(
 }
 
 /// The payload is not where the element says.
-struct Missing;
+pub(crate) struct Missing;
 
-fn copy_inline(inline: &[u8], offset: u32, payload: &mut [u8], crc: Option<&mut u32>) -> Result<(), Missing> {
+pub(crate) fn copy_inline(
+    inline: &[u8],
+    offset: u32,
+    payload: &mut [u8],
+    crc: Option<&mut u32>,
+) -> Result<(), Missing> {
     let start = offset as usize;
     let bytes = inline.get(start..start + payload.len()).ok_or(Missing)?;
     payload.copy_from_slice(bytes);

@@ -1,13 +1,13 @@
 //! Address handles, also from what a datagram came with.
 
 use std::ffi::c_int;
-use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use userdma_host::Host;
 use userdma_nic::AhId;
 use userdma_objects::{Ah, UdAddr};
 use userdma_verbs::{Gid, QKey, Qpn, WcFlags};
+use userdma_wire::NetworkHeader;
 
 use crate::abi::{self, Context};
 use crate::answer::{INVALID, Refused, minus_one, pointer, status};
@@ -70,7 +70,7 @@ pub(crate) unsafe extern "C" fn init_ah_from_wc(
     context: *mut Context,
     port: u8,
     wc: *const abi::Wc,
-    grh: *const [u8; 40],
+    grh: *const [u8; NetworkHeader::LEN],
     attr: *mut abi::AhAttr,
 ) -> c_int {
     // SAFETY: the caller gives an open context, a completion, and if that says so the first 40 bytes of its buffer.
@@ -88,7 +88,7 @@ pub(crate) unsafe extern "C" fn init_ah_from_wc(
 pub(crate) unsafe extern "C" fn create_ah_from_wc(
     pd: *mut abi::Pd,
     wc: *const abi::Wc,
-    grh: *const [u8; 40],
+    grh: *const [u8; NetworkHeader::LEN],
     port: u8,
 ) -> *mut abi::Ah {
     // SAFETY: the caller gives a domain that exists, and what `init_ah_from_wc` needs.
@@ -115,11 +115,11 @@ unsafe fn way_back(
     context: *mut Context,
     port: u8,
     wc: &abi::Wc,
-    grh: *const [u8; 40],
+    grh: *const [u8; NetworkHeader::LEN],
 ) -> Result<abi::AhAttr, Refused> {
     let has_grh = wc.wc_flags & WcFlags::GRH.bits() != 0;
     // SAFETY: the caller's promise.
-    let came = if has_grh { Some(Came::read(unsafe { &*grh })?) } else { None };
+    let came = if has_grh { Some(read(unsafe { &*grh })?) } else { None };
     let mut attr = abi::AhAttr {
         grh: abi::GlobalRoute {
             dgid: abi::Gid([0; 16]),
@@ -138,8 +138,8 @@ unsafe fn way_back(
     if let Some(came) = came {
         // SAFETY: the caller's promise.
         let host = unsafe { context::state(context) }.host();
-        let index = host.gids().iter().position(|entry| entry.gid == came.to).ok_or(INVALID)?;
-        attr.grh.dgid = abi::Gid(came.from.bytes());
+        let index = host.gids().iter().position(|entry| entry.gid == Gid::from(came.dst)).ok_or(INVALID)?;
+        attr.grh.dgid = abi::Gid(Gid::from(came.src).bytes());
         attr.grh.sgid_index = u8::try_from(index).map_err(|_| INVALID)?;
         attr.grh.hop_limit = came.hop_limit;
         attr.grh.traffic_class = came.traffic_class;
@@ -148,113 +148,29 @@ unsafe fn way_back(
     Ok(attr)
 }
 
-/// What the first 40 bytes of a datagram's buffer tell.
-#[derive(Debug, Eq, PartialEq)]
-struct Came {
-    from: Gid,
-    to: Gid,
-    hop_limit: u8,
-    traffic_class: u8,
-    flow_label: u32,
+/// Where a datagram came from.
+fn read(grh: &[u8; NetworkHeader::LEN]) -> Result<NetworkHeader, Refused> {
+    let came = NetworkHeader::read(grh).map_err(|_| Refused(libc::EPROTONOSUPPORT))?;
+    // Nothing leads back from a group.
+    if came.dst.is_multicast() { Err(INVALID) } else { Ok(came) }
 }
-
-impl Came {
-    /// Reads an IPv6 header, or an IPv4 header behind 20 bytes of anything. Those bytes may look like IPv6: what looks like both
-    /// is IPv4 if its checksum is right.
-    fn read(area: &[u8; 40]) -> Result<Self, Refused> {
-        let [first, second, third, fourth, ..] = *area;
-        let flow_label = u32::from_be_bytes([0, second & 0xf, third, fourth]);
-        let (_, ipv4) = area.split_at(20);
-        let is_ipv4 =
-            if first >> 4 == 6 { ipv4[0] & 0xf == 5 && sum(ipv4) == 0xffff } else { ipv4[0] >> 4 == 4 };
-        if is_ipv4 {
-            return Self::read_ipv4(ipv4, flow_label);
-        }
-        if first >> 4 != 6 || area[6] != UDP {
-            return Err(Refused(libc::EPROTONOSUPPORT));
-        }
-        let address = |at: usize| Ipv6Addr::from(std::array::from_fn(|i| area[at + i]));
-        if address(24).is_multicast() {
-            return Err(INVALID);
-        }
-        let (from, to) = (Gid::new(address(8).octets()), Gid::new(address(24).octets()));
-        let traffic_class = first << 4 | second >> 4;
-        Ok(Self { from, to, hop_limit: area[7], traffic_class, flow_label })
-    }
-
-    fn read_ipv4(header: &[u8], flow_label: u32) -> Result<Self, Refused> {
-        let address = |at: usize| Ipv4Addr::from(std::array::from_fn(|i| header[at + i]));
-        let (from, to) = (address(12), address(16));
-        if to.is_multicast() {
-            return Err(INVALID);
-        }
-        Ok(Self {
-            from: from.into(),
-            to: to.into(),
-            hop_limit: header[8],
-            traffic_class: header[1],
-            flow_label,
-        })
-    }
-}
-
-/// The ones' complement sum of a header: all ones if its checksum is right.
-fn sum(header: &[u8]) -> u32 {
-    let (words, _) = header.as_chunks::<2>();
-    let sum: u32 = words.iter().map(|word| u32::from(u16::from_be_bytes(*word))).sum();
-    (sum & 0xffff) + (sum >> 16)
-}
-
-/// UDP as an IPv6 header's next header: RoCE v2. That of v1, which is not spoken here, is another.
-const UDP: u8 = 17;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// From 10.99.0.2 to 10.99.0.1, captured from rxe, Linux 6.12.
-    const IPV4: [u8; 20] = [
-        0x45, 0x00, 0x00, 0x6c, 0xf3, 0x29, 0x40, 0x00, 0x40, 0x11, 0x32, 0x8f, 0x0a, 0x63, 0x00, 0x02, 0x0a,
-        0x63, 0x00, 0x01,
-    ];
-
-    fn area(start: &[u8], end: &[u8]) -> [u8; 40] {
-        let mut area = [0; 40];
-        area[..start.len()].copy_from_slice(start);
-        area[40 - end.len()..].copy_from_slice(end);
-        area
-    }
-
-    fn ip(address: &str) -> Gid {
-        Gid::from(address.parse::<std::net::IpAddr>().unwrap())
-    }
-
-    #[test]
-    fn an_ipv4_header_is_found_behind_zeros_and_behind_rubbish() {
-        let came = Came::read(&area(&[], &IPV4)).unwrap();
-        assert_eq!((came.from, came.to), (ip("10.99.0.2"), ip("10.99.0.1")));
-        assert_eq!((came.hop_limit, came.traffic_class, came.flow_label), (64, 0, 0));
-        assert_eq!(Came::read(&area(&[0x60], &IPV4)).unwrap().from, ip("10.99.0.2"), "looks like IPv6");
-    }
-
-    #[test]
-    fn an_ipv6_header_is_read_unless_the_ipv4_checksum_is_right() {
-        let mut header = area(&[0x66, 0x81, 0x23, 0x45, 0, 36, 17, 9], &[]);
-        header[8..24].copy_from_slice(&ip("fd99::2").bytes());
-        header[24..].copy_from_slice(&ip("fd99::1").bytes());
-        // In the middle of the source's address, where IPv4 would have its version and length.
-        header[20] = 0x45;
-        let came = Came::read(&header).unwrap();
-        assert_eq!((came.to, came.hop_limit, came.traffic_class), (ip("fd99::1"), 9, 0x68));
-        assert_eq!(came.flow_label, 0x1_2345);
-    }
-
     #[test]
     fn nothing_leads_back_to_a_group_or_from_another_protocol() {
-        let mut group = IPV4;
-        group[16] = 224;
-        assert_eq!(Came::read(&area(&[], &group)), Err(INVALID));
-        assert_eq!(Came::read(&area(&[0x60, 0, 0, 0, 0, 0, 0x1b], &[])), Err(Refused(libc::EPROTONOSUPPORT)));
-        assert_eq!(Came::read(&[0; 40]), Err(Refused(libc::EPROTONOSUPPORT)));
+        let header = |dst: &str| NetworkHeader {
+            src: "10.99.0.2".parse().unwrap(),
+            dst: dst.parse().unwrap(),
+            traffic_class: 0,
+            hop_limit: 64,
+            flow_label: 0,
+        };
+        let found = header("10.99.0.1");
+        assert_eq!(read(&found.write(100)), Ok(found));
+        assert_eq!(read(&header("224.0.0.9").write(100)), Err(INVALID));
+        assert_eq!(read(&[0; 40]), Err(Refused(libc::EPROTONOSUPPORT)));
     }
 }

@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a crate for tests: a panic is a failed test")]
 
+mod datagram;
 pub mod fuzz;
 mod host;
 mod net;
@@ -29,6 +30,7 @@ mod pair;
 mod schedule;
 mod star;
 
+pub use datagram::QKEY;
 pub use host::{Host, Memory, QpEnd};
 pub use net::{Direction, Fate, Faults, NetStats, Network, Transit, arrival};
 pub use pair::{ConnectOptions, Pair, PairOptions};

@@ -2,7 +2,7 @@
 
 use std::{fmt, io};
 
-use userdma_host::{EventError, HostError};
+use userdma_host::{CreateAhError, EventError, HostError};
 use userdma_verbs::{
     BindMwError, CreateCqError, CreateQpError, CreateSrqError, DeviceAttr, Errno, ModifyQpError,
     ModifySrqError, ObjectError, PostError, RegMrError,
@@ -63,6 +63,12 @@ pub enum Error {
     /// A queue pair was not modified.
     #[error("cannot modify the queue pair: {0}")]
     ModifyQp(#[from] ModifyQpError),
+    /// An address handle was not made.
+    #[error("cannot create the address handle: {0}")]
+    CreateAh(#[from] CreateAhError),
+    /// The bytes do not tell where a datagram came from.
+    #[error("these are not the 40 bytes before a datagram that came to this device")]
+    NoSource,
     /// A work request was not posted.
     #[error("cannot post: {0}")]
     Post(#[from] PostError),
@@ -158,6 +164,8 @@ impl Error {
             | Self::SharedChannel
             | Self::NoDriver { .. }
             | Self::NoGid { .. }
+            | Self::CreateAh(_)
+            | Self::NoSource
             | Self::OtherDevice(_)
             | Self::Io(_) => Errno::Einval,
         }

@@ -76,6 +76,7 @@
 
 #![deny(unsafe_code)]
 
+mod ah;
 mod asynch;
 mod channel;
 mod cq;
@@ -103,6 +104,7 @@ pub mod guide {}
 #[doc = include_str!("../../../docs/glossary.md")]
 pub mod glossary {}
 
+pub use ah::{Ah, UdDest};
 #[cfg(feature = "tokio")]
 pub use asynch::exchange_async;
 pub use asynch::{
@@ -118,7 +120,8 @@ pub use mr::{DeregisterError, Mr, MrSlice, RemoteMr, SliceRange};
 pub use mw::Mw;
 pub use pd::Pd;
 pub use qp::{
-    Batch, Data, Init, Inline, Posts, Qp, QpBuilder, Rtr, RtrAttr, Rts, RtsAttr, SetupError, Sgl, Unchecked,
+    Batch, Data, Init, Inline, Posts, Qp, QpBuilder, Rtr, RtrAttr, Rts, RtsAttr, SetupError, Sgl, UdQp,
+    Unchecked,
 };
 pub use srq::Srq;
 pub use userdma_host::{DeviceInfo, FaultStats, Faults, HostError, Stats, uptime};
@@ -127,6 +130,6 @@ pub use userdma_objects::Arm;
 pub use userdma_verbs::{
     AccessFlags, AckTimeout, AhAttr, AsyncEvent, BindMwError, CreateCqError, CreateQpError, CreateSrqError,
     DeviceAttr, Errno, Gid, GlobalRoute, LKey, ModifyQpError, ModifySrqError, Mtu, ObjectError, PKey,
-    PortAttr, PortState, PostError, Psn, QpAttr, QpAttrMask, QpCap, QpState, QpType, Qpn, RKey, RegMrError,
-    RnrTimer, SendFlags, SrqAttr, Srqn, Wc, WcError, WcFlags, WcOpcode, WcStatus,
+    PortAttr, PortState, PostError, Psn, QKey, QpAttr, QpAttrMask, QpCap, QpState, QpType, Qpn, RKey,
+    RegMrError, RnrTimer, SendFlags, SrqAttr, Srqn, Wc, WcError, WcFlags, WcOpcode, WcStatus,
 };

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use userdma_host::Host;
 use userdma_objects::PdId;
-use userdma_verbs::AccessFlags;
+use userdma_verbs::{AccessFlags, AhAttr};
 
-use crate::{Cq, Device, Error, Mr, Mw, QpBuilder, Srq};
+use crate::{Ah, Cq, Device, Error, Mr, Mw, QpBuilder, Srq};
 
 /// A protection domain. Clones are the same domain; it ends when they and everything in it are gone.
 #[derive(Clone, Debug)]
@@ -89,7 +89,23 @@ impl Pd {
         Srq::create(self, max_wr, max_sge)
     }
 
-    /// A reliable connection to be made, with its completion queues.
+    /// An address handle: the way to where datagrams go.
+    ///
+    /// # Errors
+    /// [`Error::CreateAh`] says which attribute is wrong.
+    pub fn create_ah(&self, attr: &AhAttr) -> Result<Ah, Error> {
+        Ah::create(self, attr)
+    }
+
+    /// The way back to where a datagram came from, as the first 40 bytes of its receive tell.
+    ///
+    /// # Errors
+    /// [`Error::NoSource`] if they are not what stands before a datagram to this device.
+    pub fn create_ah_back(&self, header: &[u8; Ah::GRH_LEN]) -> Result<Ah, Error> {
+        Ah::create_back(self, header)
+    }
+
+    /// A queue pair to be made, with its completion queues.
     pub fn create_qp(&self, send_cq: &Cq, recv_cq: &Cq) -> QpBuilder {
         QpBuilder::new(self, send_cq, recv_cq)
     }

@@ -1,4 +1,4 @@
-//! Queue pairs: connections, reliable and unreliable.
+//! Queue pairs: connections, reliable and unreliable, and datagrams.
 
 mod batch;
 mod builder;
@@ -6,6 +6,7 @@ mod data;
 mod inner;
 mod post;
 mod setup;
+mod ud;
 
 use std::marker::PhantomData;
 
@@ -19,6 +20,7 @@ pub use data::{Data, Inline, Sgl};
 use inner::Inner;
 pub use post::Posts;
 pub use setup::{RtrAttr, RtsAttr, SetupError};
+pub use ud::UdQp;
 
 /// State INIT: receives may be posted.
 #[derive(Debug)]

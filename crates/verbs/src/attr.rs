@@ -102,6 +102,13 @@ pub struct AhAttr {
     pub port_num: u8,
 }
 
+impl AhAttr {
+    /// The way from the first GID of port 1 to `dgid`, with the defaults for everything else.
+    pub fn to(dgid: Gid) -> Self {
+        Self { grh: GlobalRoute { dgid, ..GlobalRoute::default() }, sl: 0, port_num: 1 }
+    }
+}
+
 /// The sizes of a queue pair.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct QpCap {

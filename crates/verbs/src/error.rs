@@ -211,6 +211,14 @@ pub enum PostError {
         /// Bytes in the list.
         len: u64,
     },
+    /// The datagram is longer than the port's MTU.
+    #[error("datagram of {len} bytes, at most {max} can be sent this way")]
+    DatagramTooLong {
+        /// Bytes in the list.
+        len: u64,
+        /// The MTU.
+        max: u32,
+    },
     /// The state does not allow it.
     #[error("nothing may be posted to this queue in state {0:?}")]
     State(QpState),
@@ -319,6 +327,7 @@ impl PostError {
             Self::TooManySge { .. }
             | Self::InlineTooLong { .. }
             | Self::TooLong { .. }
+            | Self::DatagramTooLong { .. }
             | Self::State(_)
             | Self::SharedRecvQueue
             | Self::Operation(_)

@@ -304,9 +304,8 @@ impl Encap {
         out.extend_from_slice(udp.as_bytes());
     }
 
-    /// What a receiver of datagrams finds in the first 40 bytes of its buffer, for a packet with `transport_len` bytes from BTH to
-    /// ICRC: the IPv6 header, or 20 zeros and the IPv4 header. As `rxe_resp.c execute()`.
-    pub fn network_header(&self, transport_len: usize) -> [u8; 40] {
+    /// The IPv6 header, or 20 zeros and the IPv4 header, of a packet with `transport_len` bytes from BTH to ICRC.
+    pub(crate) fn network_header(&self, transport_len: usize) -> [u8; 40] {
         let mut area = [0; 40];
         let udp_len = len16(UDP_LEN + transport_len);
         match (self.src, self.dst) {

@@ -27,7 +27,7 @@ else
 fi
 
 if have cc && [ -e /usr/include/infiniband/verbs.h ]; then
-    for program in loader objects srq; do
+    for program in loader objects srq ud; do
         if cc -Wall -Werror -O1 -o "$work/$program" "$here/$program.c" -libverbs -lpthread -ldl > "$work/out" 2>&1; then
             chmod a+rx "$work/$program"
             one "$program.c" '^all is well$' -- --device 127.0.33.1 --device 127.0.33.2 -- "$work/$program"

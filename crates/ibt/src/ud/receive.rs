@@ -6,8 +6,7 @@
 use userdma_mem::FrameMeta;
 use userdma_objects::{SgCursor, scatter, sgl_len};
 use userdma_verbs::{QKey, QpCap, Sge, Wc, WcFlags, WcOpcode, WcStatus};
-use userdma_wire::Packet;
-use userdma_wire::encap::Encap;
+use userdma_wire::{NetworkHeader, Packet};
 
 use crate::Ctx;
 
@@ -58,7 +57,7 @@ impl Receiver {
             ctx.stats.qkey_viol_cntr += 1;
         } else if !self.take(ctx) {
             ctx.stats.drop_no_receive += 1;
-        } else if (GRH_LEN + packet.payload().len()) as u64 > sgl_len(&self.sgl) {
+        } else if (NetworkHeader::LEN + packet.payload().len()) as u64 > sgl_len(&self.sgl) {
             ctx.stats.drop_too_long += 1;
             self.give_back(ctx);
         } else {
@@ -97,7 +96,7 @@ impl Receiver {
     fn complete(&mut self, ctx: &mut Ctx<'_>, packet: &Packet<'_>) {
         let (Some(wr_id), Some(deth)) = (self.taken.take(), packet.deth()) else { return };
         let mut wc = Wc::new(wr_id, WcStatus::Success, WcOpcode::Recv, ctx.qp.qpn());
-        wc.byte_len = u32::try_from(GRH_LEN + packet.payload().len()).unwrap_or(u32::MAX);
+        wc.byte_len = u32::try_from(NetworkHeader::LEN + packet.payload().len()).unwrap_or(u32::MAX);
         wc.src_qp = deth.src_qp();
         wc.flags = WcFlags::GRH;
         if let Some(imm) = packet.imm() {
@@ -110,12 +109,8 @@ impl Receiver {
 
 /// The IP header that the datagram came with, as far as the socket has told of it: addresses, traffic class and length are those
 /// of the packet; its hop limit is given as 64 and its identification or flow label as 0, and the checksum is right for that.
-fn network_header(packet: &Packet<'_>, meta: &FrameMeta) -> [u8; GRH_LEN] {
-    let ports = (meta.remote_port, meta.local_port);
-    let encap =
-        Encap { traffic_class: meta.traffic_class, ..Encap::udp(meta.remote, meta.local, ports.0, ports.1) };
-    encap.network_header(packet.bytes().len())
+fn network_header(packet: &Packet<'_>, meta: &FrameMeta) -> [u8; NetworkHeader::LEN] {
+    let (src, dst) = (meta.remote, meta.local);
+    let header = NetworkHeader { src, dst, traffic_class: meta.traffic_class, hop_limit: 64, flow_label: 0 };
+    header.write(packet.bytes().len())
 }
-
-/// Bytes in front of the payload.
-const GRH_LEN: usize = 40;

@@ -3,8 +3,9 @@
 use userdma_mem::{LinkId, Route, TxBatch, crc32};
 use userdma_objects::{QpShared, SgCursor, UdAddr, WqeRef, WqeRing, gather};
 use userdma_verbs::{PKey, Psn, QKey, QpAttr, QpCap, Qpn, SendFlags, SendOp, Time, Wc, WcStatus};
-use userdma_wire::{Bth, Deth, FlowIcrc, Opcode, Pseudo, extend_icrc, packet_len};
+use userdma_wire::{Bth, Deth, FlowIcrc, Opcode, Pseudo, packet_len};
 
+use crate::data::{Missing, copy_inline};
 use crate::pace::pace_cost;
 use crate::{Ctx, Out, Path};
 
@@ -290,9 +291,6 @@ fn qkey(requested: QKey, own: QKey) -> QKey {
     if requested.get() & CONTROLLED != 0 { own } else { requested }
 }
 
-/// The payload is not where the element says.
-struct Missing;
-
 fn copy_payload(
     ctx: &Ctx<'_>,
     element: WqeRef<'_>,
@@ -303,11 +301,7 @@ fn copy_payload(
         let mut cursor = SgCursor::default();
         return gather(ctx.mrs, ctx.qp.pd(), element.sgl, &mut cursor, payload, crc).map_err(|_| Missing);
     }
-    payload.copy_from_slice(element.inline.get(..payload.len()).ok_or(Missing)?);
-    if let Some(crc) = crc {
-        *crc = extend_icrc(*crc, payload);
-    }
-    Ok(())
+    copy_inline(element.inline, 0, payload, crc)
 }
 
 /// The top bit of a queue key.

@@ -3,9 +3,9 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::AtomicU32;
 
-use userdma_verbs::{AccessFlags, Psn, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, QpType};
+use userdma_verbs::{AccessFlags, Psn, QKey, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, QpType};
 
-use super::{Init, Inner, Qp, Unchecked};
+use super::{Init, Inner, Qp, UdQp, Unchecked};
 use crate::ledger::Ledger;
 use crate::{Cq, Error, Pd, Srq};
 
@@ -153,6 +153,15 @@ impl QpBuilder {
     /// As [`QpBuilder::build`].
     pub fn build_unchecked(self) -> Result<Qp<Unchecked>, Error> {
         Ok(Qp::new(self.make()?))
+    }
+
+    /// Makes one of unreliable datagrams instead, in state RTS, that receives what comes with the key `qkey`. Rights of peers
+    /// mean nothing to it.
+    ///
+    /// # Errors
+    /// As [`QpBuilder::build`].
+    pub fn build_ud(self, qkey: QKey) -> Result<UdQp, Error> {
+        UdQp::start(self.service(QpType::Ud).make()?, qkey)
     }
 
     fn make(self) -> Result<Box<Inner>, Error> {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use userdma_objects::UdAddr;
 use userdma_verbs::{
     AccessFlags, AtomicOp, BindMw, PostError, RKey, RecvWr, RemoteAddr, SendFlags, SendOp, SendWr,
 };
@@ -208,7 +209,7 @@ impl<S: Posts> Qp<S> {
 }
 
 impl Inner {
-    fn post_recv(&self, wr_id: u64, list: Sgl<'_>) -> Result<(), Error> {
+    pub(super) fn post_recv(&self, wr_id: u64, list: Sgl<'_>) -> Result<(), Error> {
         if self.srq.is_some() {
             return Err(PostError::SharedRecvQueue.into());
         }
@@ -225,33 +226,51 @@ impl Inner {
     }
 
     fn post(&self, wr_id: u64, op: SendOp, data: Data<'_>, flags: SendFlags) -> Result<(), Error> {
+        self.post_to(wr_id, op, data, flags, None)
+    }
+
+    /// Posts a send, to `addr` if it is a datagram.
+    #[inline]
+    pub(super) fn post_to(
+        &self,
+        wr_id: u64,
+        op: SendOp,
+        data: Data<'_>,
+        flags: SendFlags,
+        addr: Option<&UdAddr>,
+    ) -> Result<(), Error> {
+        let wr = SendWr { wr_id, op, flags: flags.difference(SendFlags::INLINE), sgl: &[], inline: &[] };
         match data {
             Data::Sgl(list) => {
                 let held = list.0.iter().map(|slice| Held::mr(slice.mr()));
-                self.post_send(wr_id, op, list, &[], flags.difference(SendFlags::INLINE), held)
+                self.post_send(wr, list, addr, held)
             }
             Data::Inline(Inline(bytes)) => {
-                self.post_send(wr_id, op, Sgl(&[]), bytes, flags | SendFlags::INLINE, std::iter::empty())
+                let flags = flags | SendFlags::INLINE;
+                self.post_send(SendWr { flags, inline: bytes, ..wr }, Sgl(&[]), addr, std::iter::empty())
             }
         }
     }
 
+    /// Posts `wr`, whose `sgl` is `list` as the device wants it.
     fn post_send(
         &self,
-        wr_id: u64,
-        op: SendOp,
+        wr: SendWr<'_>,
         list: Sgl<'_>,
-        inline: &[u8],
-        flags: SendFlags,
+        addr: Option<&UdAddr>,
         held: impl Iterator<Item = Held>,
     ) -> Result<(), Error> {
         self.host().check()?;
         list.with_sges(self.host(), self.qp.cap().max_send_sge, |sgl| {
             let mut sends = self.sends.lock();
             check_room(&sends)?;
-            self.qp.post_send(&SendWr { wr_id: sends.next_id(), op, flags, sgl, inline })?;
+            let posted = SendWr { wr_id: sends.next_id(), sgl, ..wr };
+            match addr {
+                None => self.qp.post_send(&posted),
+                Some(addr) => self.qp.post_datagram(&posted, addr),
+            }?;
             // Its completion may be in the queue by now; whoever polls it waits for this lock.
-            sends.push(wr_id, held);
+            sends.push(wr.wr_id, held);
             Ok(())
         })?;
         if self.batches.load(Ordering::Acquire) == 0 {
@@ -281,7 +300,8 @@ impl Inner {
         // What it was bound to before stays until this bind has been executed.
         let held = [Some(Held::mr(part.mr())), Some(Held::mw(mw)), state.bound.as_ref().map(Held::mr)];
         let flags = flags.difference(SendFlags::INLINE);
-        self.post_send(wr_id, SendOp::BindMw(bind), Sgl(&[]), &[], flags, held.into_iter().flatten())?;
+        let wr = SendWr { wr_id, op: SendOp::BindMw(bind), flags, sgl: &[], inline: &[] };
+        self.post_send(wr, Sgl(&[]), None, held.into_iter().flatten())?;
         state.rkey = rkey;
         state.bound = Some(part.mr().clone());
         let addr = if access.contains(AccessFlags::ZERO_BASED) { 0 } else { part.addr() };
