@@ -2,7 +2,8 @@
 //!
 //! Primer. Nobody answers them, so nothing tells a sender that it is too fast: the receiver's socket, whose buffer holds
 //! some 50 packets of 4 KiB, drops what does not fit. On one host the buffer can be looked at. Then a sender may fill half of
-//! what is free in it, and looks again when it has done so; half, because others may be doing the same. To other hosts it
+//! what is free in it, and looks again when it has done so; half, because others may be doing the same. A quarter of the buffer
+//! stays free: a turn ends with the packet, or the batch, in which its budget does. To other hosts it
 //! keeps to a rate, in bursts that fit a buffer. The machines here only ask and spend; whoever owns the sockets answers
 //! [`Ask`]s. Without answers everything keeps to the rate.
 
@@ -156,14 +157,15 @@ impl Paces {
         self.asks.pop()
     }
 
-    /// How full the destination's buffer is, if that can be known: half of what is free may be sent. Whether there is a budget
-    /// for a packet of any size.
+    /// How full the destination's buffer is, if that can be known: half of what is free up to three quarters may be sent. Whether
+    /// there is a budget for a packet of any size.
     pub fn answer(&mut self, now: Time, ask: &Ask, room: Option<Room>) -> bool {
         let Some(pace) = self.paces.get_mut(&Destination::of(&ask.route, ask.qpn)) else { return false };
         pace.is_asked = false;
         match room {
             Some(room) => {
-                let left = room.limit.saturating_sub(room.used) / 2;
+                let usable = room.limit - room.limit / RESERVE;
+                let left = usable.saturating_sub(room.used) / 2;
                 (pace.left, pace.at, pace.source) = (left, now, Source::Buffer);
             }
             None if pace.source == Source::Buffer => {
@@ -185,6 +187,8 @@ const BURST: u32 = 128 << 10;
 const STALE_NS: u64 = 1_000_000;
 /// When to look again at a buffer that was full: a receiver of ours empties it in that time.
 const RETRY_NS: u64 = 20_000;
+/// The part of a buffer that nobody fills on purpose.
+const RESERVE: u32 = 4;
 /// Destinations that are remembered.
 const MAX_DESTINATIONS: usize = 1024;
 
@@ -244,17 +248,25 @@ mod tests {
         let (mut paces, to) = (Paces::default(), route(2));
         let _ = paces.budget(Time::ZERO, &to, QPN);
         let ask = paces.next_ask().expect("a new destination is asked about");
-        assert!(paces.answer(Time::ZERO, &ask, Some(Room { used: 12_992, limit: 212_992 })));
-        assert_eq!(paces.budget(Time::ZERO, &to, QPN), 100_000);
-        paces.spend(&to, QPN, 100_000);
+        assert!(paces.answer(Time::ZERO, &ask, Some(Room { used: 13_000, limit: 200_000 })));
+        assert_eq!(paces.budget(Time::ZERO, &to, QPN), 68_500);
+        paces.spend(&to, QPN, 68_500);
         assert_eq!(paces.budget(at_us(900), &to, QPN), 0, "time earns nothing");
         assert!(paces.next_ask().is_none());
         assert_eq!(paces.ask(at_us(900), &to, QPN, 1), at_us(920));
         let _ = paces.ask(at_us(900), &to, QPN, 1);
         let ask = paces.next_ask().expect("once");
         assert!(paces.next_ask().is_none());
-        assert!(!paces.answer(at_us(900), &ask, Some(Room { used: 212_000, limit: 212_992 })));
-        assert_eq!(paces.budget(at_us(900), &to, QPN), 496);
+        assert!(!paces.answer(at_us(900), &ask, Some(Room { used: 149_000, limit: 200_000 })));
+        assert_eq!(paces.budget(at_us(900), &to, QPN), 500);
+        let _ = paces.ask(at_us(900), &to, QPN, 1000);
+        let ask = paces.next_ask().expect("once more");
+        assert!(!paces.answer(at_us(900), &ask, Some(Room { used: 150_000, limit: 200_000 })));
+        assert_eq!(
+            paces.budget(at_us(900), &to, QPN),
+            0,
+            "a quarter is left for the last batch of each sender"
+        );
     }
 
     #[test]
@@ -263,7 +275,7 @@ mod tests {
         let _ = paces.budget(Time::ZERO, &to, QPN);
         let ask = paces.next_ask().unwrap();
         let _ = paces.answer(Time::ZERO, &ask, Some(Room { used: 0, limit: 200_000 }));
-        assert_eq!(paces.budget(at_us(1000), &to, QPN), 100_000);
+        assert_eq!(paces.budget(at_us(1000), &to, QPN), 75_000);
         assert_eq!(paces.budget(at_us(1001), &to, QPN), 0);
         // The process there is gone, or the socket: the rate is left.
         let _ = paces.ask(at_us(1001), &to, QPN, 1);

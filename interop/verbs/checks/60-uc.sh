@@ -15,18 +15,18 @@ if have ib_write_bw; then
     iterations=200
     for tool in ib_write_bw ib_send_bw; do
         size=65536
-        pair "$tool -c UC" perf $tool -d roce_lo -F -c UC -n 200 -s 65536
-        pair "$tool -c UC --use_old_post_send" perf $tool -d roce_lo -F -c UC -n 200 -s 65536 --use_old_post_send
-        pair "$tool -c UC, 4 queue pairs" perf4 $tool -d roce_lo -F -c UC -n 200 -s 65536 -q 4
-        pair "$tool -c UC -b" perfb $tool -d roce_lo -F -c UC -n 200 -s 65536 -b
-        pair "$tool -c UC, MTU 1024" perf $tool -d roce_lo -F -c UC -n 200 -s 65536 -m 1024
+        together "$tool -c UC" perf $tool -d roce_lo -F -c UC -n 200 -s 65536
+        together "$tool -c UC --use_old_post_send" perf $tool -d roce_lo -F -c UC -n 200 -s 65536 --use_old_post_send
+        together "$tool -c UC, 4 queue pairs" perf4 $tool -d roce_lo -F -c UC -n 200 -s 65536 -q 4
+        together "$tool -c UC -b" perfb $tool -d roce_lo -F -c UC -n 200 -s 65536 -b
+        together "$tool -c UC, MTU 1024" perf $tool -d roce_lo -F -c UC -n 200 -s 65536 -m 1024
     done
-    pair "ib_send_bw -c UC -e" perf ib_send_bw -d roce_lo -F -c UC -n 200 -s 65536 -e
+    together "ib_send_bw -c UC -e" perf ib_send_bw -d roce_lo -F -c UC -n 200 -s 65536 -e
     size=2
     for tool in ib_write_lat ib_send_lat; do
-        pair "$tool -c UC" perf $tool -d roce_lo -F -c UC -n 200
+        together "$tool -c UC" perf $tool -d roce_lo -F -c UC -n 200
     done
-    pair "ib_send_lat -c UC -e" perf ib_send_lat -d roce_lo -F -c UC -n 200 -e
+    together "ib_send_lat -c UC -e" perf ib_send_lat -d roce_lo -F -c UC -n 200 -e
 else
     skip "perftest is not installed"
 fi

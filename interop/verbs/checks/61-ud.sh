@@ -14,14 +14,14 @@ fi
 if have ib_send_bw; then
     iterations=200
     for size in 2 1024 4096; do
-        pair "ib_send_bw -c UD, $size bytes" perf ib_send_bw -d roce_lo -F -c UD -n 200 -s $size
-        pair "ib_send_lat -c UD, $size bytes" perf ib_send_lat -d roce_lo -F -c UD -n 200 -s $size
+        together "ib_send_bw -c UD, $size bytes" perf ib_send_bw -d roce_lo -F -c UD -n 200 -s $size
+        together "ib_send_lat -c UD, $size bytes" perf ib_send_lat -d roce_lo -F -c UD -n 200 -s $size
     done
-    pair "ib_send_bw -c UD --use_old_post_send" perf ib_send_bw -d roce_lo -F -c UD -n 200 -s 4096 --use_old_post_send
-    pair "ib_send_lat -c UD --use_old_post_send" perf ib_send_lat -d roce_lo -F -c UD -n 200 -s 4096 --use_old_post_send
-    pair "ib_send_bw -c UD -b" perfb ib_send_bw -d roce_lo -F -c UD -n 200 -s 4096 -b
-    pair "ib_send_bw -c UD -e" perf ib_send_bw -d roce_lo -F -c UD -n 200 -s 4096 -e
-    pair "ib_send_lat -c UD -e" perf ib_send_lat -d roce_lo -F -c UD -n 200 -s 4096 -e
+    together "ib_send_bw -c UD --use_old_post_send" perf ib_send_bw -d roce_lo -F -c UD -n 200 -s 4096 --use_old_post_send
+    together "ib_send_lat -c UD --use_old_post_send" perf ib_send_lat -d roce_lo -F -c UD -n 200 -s 4096 --use_old_post_send
+    together "ib_send_bw -c UD -b" perfb ib_send_bw -d roce_lo -F -c UD -n 200 -s 4096 -b
+    together "ib_send_bw -c UD -e" perf ib_send_bw -d roce_lo -F -c UD -n 200 -s 4096 -e
+    together "ib_send_lat -c UD -e" perf ib_send_lat -d roce_lo -F -c UD -n 200 -s 4096 -e
     # On one address the sender sees how full the receiver's buffer is: many more messages than fit it, but not more than the
     # receiver posts receives for (512).
     iterations=500

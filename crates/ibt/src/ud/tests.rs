@@ -396,7 +396,7 @@ fn the_pace_of_a_destination_stops_a_fill_until_there_is_an_answer_or_time_has_p
     assert!(side.ud.has_work());
     assert_eq!(side.batches(), [1], "what was earned meanwhile");
     while let Some(ask) = side.paces.next_ask() {
-        assert!(side.paces.answer(side.now, &ask, Some(Room { used: 0, limit: 20_000 })));
+        assert!(side.paces.answer(side.now, &ask, Some(Room { used: 0, limit: 26_668 })));
     }
-    assert_eq!(side.batches(), [6], "half of the buffer, and the rest of a packet");
+    assert_eq!(side.batches(), [6], "half of three quarters of the buffer, and the rest of a packet");
 }

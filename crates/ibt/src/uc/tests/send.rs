@@ -63,7 +63,7 @@ fn it_keeps_to_the_pace_and_goes_on_when_there_is_room_or_its_time_has_come() {
     assert_eq!(u32::try_from(a.sends().len()).unwrap(), (128 << 10) / cost, "a burst");
     assert!(a.uc.is_paced() && !a.uc.has_work() && a.sent_wcs().is_empty());
     let ask = a.paces.next_ask().expect("a look at the receiver's buffer");
-    let room = Room { used: 0, limit: 20 * cost };
+    let room = Room { used: 0, limit: 20 * cost * 4 / 3 };
     let _ = a.paces.answer(a.now, &ask, Some(room));
     assert_eq!(a.sends().len(), 10, "half of what is free");
     assert!(a.paces.next_ask().is_some());
