@@ -112,7 +112,8 @@ impl World {
     fn judge_error(&self, index: usize, number: usize, status: WcStatus) -> Result<(), String> {
         let flow = &self.flows[index];
         let mine = flow.mistaken();
-        let overflowed = self.overflowed[index / 2];
+        // Both ends were taken to ERR, whatever was still under way.
+        let overflowed = self.overflowed[index / 2] || self.hoarded[index / 2];
         // A queue pair that does not wait for ever for receives may give up, since they are posted at any time.
         let rnr_retry = self.plan.conns[index / 2].options.rnr_retry;
         if status == WcStatus::RnrRetryExcErr && rnr_retry < 7 && flow.sends[number].recv.is_some() {

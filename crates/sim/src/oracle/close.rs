@@ -35,6 +35,7 @@ impl World {
         }
         self.replace_dead_queues()?;
         self.overflowed.fill(false);
+        self.hoarded.fill(false);
         Ok(())
     }
 

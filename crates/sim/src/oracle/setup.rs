@@ -51,6 +51,7 @@ impl World {
             drawn: RequestId { phase: 0, flow: 0, number: 0 },
             ever_failed: vec![false; conns],
             overflowed: vec![false; conns],
+            hoarded: vec![false; conns],
             owners: Vec::new(),
             dead_cqs: Vec::new(),
             last_wqes: Vec::new(),

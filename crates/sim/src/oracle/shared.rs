@@ -170,6 +170,9 @@ impl World {
     fn end_hoarders(&mut self, host: usize) {
         let is_dry = |srq: &SrqState| srq.free.is_empty() && srq.srq.recv_count() == 0;
         if self.srqs[host].as_ref().is_some_and(is_dry) && self.rng.random_bool(0.05) {
+            for conn in self.conns() {
+                self.hoarded[conn] |= self.conn_has_failed(conn);
+            }
             self.give_up_failed();
         }
     }

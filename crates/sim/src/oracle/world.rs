@@ -41,6 +41,8 @@ pub(super) struct World {
     pub(super) ever_failed: Vec<bool>,
     /// Connections of which a completion queue has overflowed in this phase.
     pub(super) overflowed: Vec<bool>,
+    /// Connections that were ended in this phase because they kept a receive for which others waited.
+    pub(super) hoarded: Vec<bool>,
     /// Which connection a queue pair belongs or belonged to.
     pub(super) owners: Vec<(Qpn, usize)>,
     /// Completion queues that have overflowed: host and number.
