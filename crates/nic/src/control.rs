@@ -351,12 +351,14 @@ impl Shard {
         DeviceAttr::LIMITS
     }
 
-    /// Takes what nobody has polled of a queue pair out of its completion queues.
+    /// Takes what nobody has polled of a queue pair out of its completion queues, but for what it has received from a shared
+    /// receive queue.
     pub(crate) fn forget_completions(&self, index: u32) {
         let Some(qp) = self.qps.get(index) else { return };
-        qp.send_cq.forget(qp.shared.qpn());
+        let forget = if qp.shared.srq().is_some() { Cq::forget_sends } else { Cq::forget };
+        forget(&qp.send_cq, qp.shared.qpn());
         if !Arc::ptr_eq(&qp.send_cq, &qp.recv_cq) {
-            qp.recv_cq.forget(qp.shared.qpn());
+            forget(&qp.recv_cq, qp.shared.qpn());
         }
     }
 

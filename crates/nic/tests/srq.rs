@@ -227,3 +227,22 @@ fn events_go_with_their_objects() {
     shard.destroy_srq(srqn).unwrap();
     assert_eq!(shard.poll_event(), None);
 }
+
+#[test]
+fn completions_of_shared_receives_stay_when_their_queue_pair_goes() {
+    for is_reset in [true, false] {
+        let mut bench = Bench::new();
+        (0..2).for_each(|wr_id| bench.post(wr_id));
+        bench.send(0, 1, 10);
+        bench.send(1, 2, 10);
+        bench.pair.drive();
+        let (now, qpn) = (bench.pair.now(), bench.to[0].qp.qpn());
+        if is_reset {
+            bench.pair.reset(1, qpn);
+        } else {
+            bench.pair.hosts[1].shard.destroy_qp(now, qpn).unwrap();
+        }
+        let all = [bench.received(0), bench.received(1)];
+        assert_eq!(all, [0, 1].map(|wr_id| vec![(wr_id, WcStatus::Success)]), "reset: {is_reset}");
+    }
+}

@@ -166,8 +166,18 @@ impl Cq {
     ///
     /// An event that one of them has raised stays: whoever is woken finds nothing.
     pub fn forget(&self, qpn: Qpn) -> u32 {
+        self.forget_where(|wc| wc.qpn == qpn)
+    }
+
+    /// Device: the same for sends only. What a queue pair has received from a shared receive queue stays: its completion says
+    /// which receive of that queue is used up.
+    pub fn forget_sends(&self, qpn: Qpn) -> u32 {
+        self.forget_where(|wc| wc.qpn == qpn && !wc.opcode.is_recv())
+    }
+
+    fn forget_where(&self, goes: impl Fn(&Wc) -> bool) -> u32 {
         let mut ring = lock(&self.ring);
-        let forgotten = ring.forget(qpn);
+        let forgotten = ring.forget(goes);
         self.publish(&ring);
         forgotten
     }
@@ -246,12 +256,12 @@ impl Ring {
     }
 
     /// Removes the completions of a queue pair; how many.
-    fn forget(&mut self, qpn: Qpn) -> u32 {
+    fn forget(&mut self, goes: impl Fn(&Wc) -> bool) -> u32 {
         let slot_of = |place: u32| wrap(self.head + place as usize, self.capacity as usize);
         let mut kept = 0;
         for place in 0..self.len {
             let wc = self.slots[slot_of(place)];
-            if wc.qpn != qpn {
+            if !goes(&wc) {
                 self.slots[slot_of(kept)] = wc;
                 kept += 1;
             }

@@ -37,7 +37,8 @@ pub enum Unchecked {}
 
 /// A queue pair. `S` is how far its set-up has come.
 ///
-/// Dropping it destroys it: what is posted ends without completions, and completions that were not polled are lost. The
+/// Dropping it destroys it: what is posted ends without completions, and completions that were not polled are lost (but those of receives from
+/// a shared receive queue). The
 /// peer is not told, and a peer that goes is noticed only by operations that it must answer, not by receives: see the
 /// [`guide`](crate::guide). Threads share it by reference.
 #[derive(Debug)]

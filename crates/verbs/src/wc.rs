@@ -102,6 +102,13 @@ pub enum WcOpcode {
     RecvRdmaWithImm = 129,
 }
 
+impl WcOpcode {
+    /// Whether it is a receive that has ended.
+    pub const fn is_recv(self) -> bool {
+        matches!(self, Self::Recv | Self::RecvRdmaWithImm)
+    }
+}
+
 bitflags! {
     /// What a completion carries besides its fixed fields. Values of `enum ibv_wc_flags`.
     #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
