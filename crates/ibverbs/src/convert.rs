@@ -17,7 +17,8 @@ pub(crate) fn ah_attr(c: &abi::AhAttr) -> Result<AhAttr, Refused> {
     }
     let grh = GlobalRoute {
         dgid: Gid::new(c.grh.dgid.0),
-        flow_label: c.grh.flow_label,
+        // Packets have 20 bits, and so does the kernel take no more; UCX sets all 32.
+        flow_label: c.grh.flow_label & 0xf_ffff,
         sgid_index: c.grh.sgid_index,
         hop_limit: c.grh.hop_limit,
         traffic_class: c.grh.traffic_class,
