@@ -262,7 +262,7 @@ fn completion(wc: &Wc) -> abi::Wc {
         wc_flags: wc.flags.bits(),
         pkey_index: 0,
         slid: 0,
-        sl: 0,
+        sl: wc.sl,
         dlid_path_bits: 0,
     }
 }

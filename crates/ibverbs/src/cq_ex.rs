@@ -26,7 +26,7 @@ pub(crate) fn face(cq: abi::Cq) -> CqEx {
         read_src_qp: Some(read_src_qp),
         read_wc_flags: Some(read_wc_flags),
         read_slid: Some(read_zero),
-        read_sl: Some(read_zero_byte),
+        read_sl: Some(read_sl),
         read_dlid_path_bits: Some(read_zero_byte),
         none: [0; 5],
     }
@@ -84,6 +84,7 @@ read! {
     read_imm_data: u32 = |wc| imm_data(wc);
     read_qp_num: u32 = |wc| wc.qpn.get();
     read_src_qp: u32 = |wc| wc.src_qp.get();
+    read_sl: u8 = |wc| wc.sl;
     read_wc_flags: u32 = |wc| wc.flags.bits();
 }
 

@@ -145,11 +145,19 @@ pub struct Wc {
     pub qpn: Qpn,
     /// The sending QP (datagram receives).
     pub src_qp: Qpn,
+    /// The service level of a received datagram. Over RoCE v2, which has none, what kind of packet it was, as adapters of
+    /// NVIDIA's report it and UCX reads it: [`Wc::SL_IPV4`] or [`Wc::SL_IPV6`].
+    pub sl: u8,
     /// Which optional fields are valid.
     pub flags: WcFlags,
 }
 
 impl Wc {
+    /// [`Wc::sl`] of a datagram that came by UDP over IPv4.
+    pub const SL_IPV4: u8 = 0b1010;
+    /// [`Wc::sl`] of a datagram that came by UDP over IPv6.
+    pub const SL_IPV6: u8 = 0b1001;
+
     /// A completion of `opcode` with everything optional empty.
     pub const fn new(wr_id: u64, status: WcStatus, opcode: WcOpcode, qpn: Qpn) -> Self {
         Self {
@@ -162,6 +170,7 @@ impl Wc {
             invalidated_rkey: RKey::new(0),
             qpn,
             src_qp: Qpn::new(0),
+            sl: 0,
             flags: WcFlags::empty(),
         }
     }

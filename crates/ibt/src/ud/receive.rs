@@ -62,7 +62,7 @@ impl Receiver {
             self.give_back(ctx);
         } else {
             self.place(ctx, packet, meta)?;
-            self.complete(ctx, packet);
+            self.complete(ctx, packet, meta);
         }
         Ok(())
     }
@@ -93,11 +93,12 @@ impl Receiver {
         Ok(())
     }
 
-    fn complete(&mut self, ctx: &mut Ctx<'_>, packet: &Packet<'_>) {
+    fn complete(&mut self, ctx: &mut Ctx<'_>, packet: &Packet<'_>, meta: &FrameMeta) {
         let (Some(wr_id), Some(deth)) = (self.taken.take(), packet.deth()) else { return };
         let mut wc = Wc::new(wr_id, WcStatus::Success, WcOpcode::Recv, ctx.qp.qpn());
         wc.byte_len = u32::try_from(NetworkHeader::LEN + packet.payload().len()).unwrap_or(u32::MAX);
         wc.src_qp = deth.src_qp();
+        wc.sl = if meta.remote.to_canonical().is_ipv4() { Wc::SL_IPV4 } else { Wc::SL_IPV6 };
         wc.flags = WcFlags::GRH;
         if let Some(imm) = packet.imm() {
             wc.imm_data = imm;
