@@ -194,7 +194,6 @@ impl Shard {
                 continue;
             };
             self.after_fill(index, fill, acks, batch.is_empty());
-            self.note_unreliable(index);
             if let Some(route) = batch.route() {
                 return Some(route.link);
             }
@@ -286,10 +285,11 @@ impl Shard {
         };
         let result = touch(&mut qp.transport, &mut ctx);
         let has_work = TURN && !qp.is_ready && qp.transport.has_work(&ctx);
+        let (deadline, ack_owed_since) = qp.transport.due();
         let after = After {
-            deadline: qp.transport.deadline(),
+            deadline,
             // One that may leave already needs no deadline.
-            ack_owed_since: qp.transport.ack_owed_since().filter(|_| !qp.may_ack),
+            ack_owed_since: ack_owed_since.filter(|_| !qp.may_ack),
             window: qp.window,
         };
         self.settle(now, index, &after);
@@ -338,6 +338,14 @@ impl Shard {
     /// Queue pairs with more to send take their place at the end of the line.
     fn after_fill(&mut self, index: u32, fill: Fill, acks: bool, was_empty: bool) {
         let Some(qp) = self.qps.get_mut(index) else { return };
+        if !qp.transport.is_reliable() {
+            // Neither acknowledgements nor a window.
+            self.note_unreliable(index);
+            if fill == Fill::More && !was_empty {
+                self.make_ready(index);
+            }
+            return;
+        }
         // An acknowledgement that did not fit this batch goes with the next one.
         qp.may_ack |= acks && qp.transport.ack_owed_since().is_some();
         if fill == Fill::More && !was_empty {

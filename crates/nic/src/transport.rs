@@ -171,6 +171,22 @@ impl Transport {
         }
     }
 
+    /// Whether the peer answers: acknowledgements and a window.
+    #[inline]
+    pub(crate) const fn is_reliable(&self) -> bool {
+        matches!(self, Self::Rc(_))
+    }
+
+    /// What [`Transport::deadline`] and [`Transport::ack_owed_since`] say, asked for together after every touch.
+    #[inline]
+    pub(crate) fn due(&self) -> (Option<Time>, Option<Time>) {
+        match self {
+            Self::Rc(rc) => (rc.deadline(), rc.ack_owed_since()),
+            Self::Uc(uc) => (uc.deadline(), None),
+            Self::Ud(ud) => (ud.deadline(), None),
+        }
+    }
+
     /// As [`Rc::ack_owed_since`].
     #[inline]
     pub(crate) fn ack_owed_since(&self) -> Option<Time> {
