@@ -4,7 +4,8 @@
 //! and register again.
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::IpAddr;
+use std::io;
+use std::net::{IpAddr, UdpSocket};
 use std::os::fd::OwnedFd;
 
 use userdma_link::{OpenError, shared};
@@ -146,6 +147,18 @@ impl Desk {
         let mut unknown = (FIRST_SLOT..=LAST_SLOT).filter(|slot| !is_known(*slot));
         // What cannot be asked is not there.
         unknown.any(|slot| matches!(names::lock_slot(ip, port, slot), Ok(None)))
+    }
+
+    /// Whether processes have slots there that they have not told of: those that the last agent's death has left.
+    pub(crate) fn awaits(&self, place: &Place) -> bool {
+        let has_group =
+            |ip: IpAddr| self.ports.get(&(ip, place.port)).is_some_and(|port| port.group.is_some());
+        // Cheaper than a look at every slot, and nearly always the end of it.
+        let is_bound = |ip: IpAddr| {
+            UdpSocket::bind((ip, place.port)).is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
+        };
+        let mut unknown = place.addresses.iter().filter(|ip| !has_group(**ip));
+        unknown.any(|ip| is_bound(*ip) && self.has_strangers(*ip, place.port, None))
     }
 
     /// Sees to it that the group of an address may grow for `slot`, whose lock is with us.

@@ -137,6 +137,8 @@ impl Agent {
         let other = fallback.map(|port| Place { port, ..place.clone() });
         let usual = match other.as_ref().and_then(|other| self.taken_for(other)) {
             Some(ip) => Err(Refusal::Taken(ip)),
+            // Whether those who come are to follow them, they will tell.
+            None if other.as_ref().is_some_and(|other| self.desk.awaits(other)) => Err(Refusal::Early),
             None => self.desk.claim(&place, now),
         };
         let (claimed, place, taken) = match (usual, other) {
