@@ -40,7 +40,9 @@ fn a_part_is_measured_and_kept_in_files() {
 fn every_way_of_our_own_works() {
     // Curves have all lengths; U3, U4, U8, U9 and U11 all setups. Other programs are left alone: they take a second each.
     for (index, only) in
-        ["raw UDP", "loss", "sendmmsg", "blocking UDP", "cache line", "memcpy", "curves"].iter().enumerate()
+        ["raw UDP", "loss", "sendmmsg", "sleeping, beside blocking UDP", "cache line", "memcpy", "curves"]
+            .iter()
+            .enumerate()
     {
         let addresses = format!("127.0.32.{},127.0.32.{}", 10 + 2 * index, 11 + 2 * index);
         let args = ["bench", "--rounds", "1", "--slice", "5", "--only", only, "--addresses", &addresses];

@@ -237,7 +237,7 @@ fn what_is_known_of_a_buffer_gives_a_turn_at_once() {
     bench.pair.drive_for(Duration::from_micros(30));
     let shard = &mut bench.pair.hosts[0].shard;
     let ask = shard.poll_ask().expect("it asks again");
-    assert!(shard.handle_room(now, &ask, Some(Room { used: 0, limit: 97_280 })));
+    assert!(shard.handle_room(now, &ask, Some(Room { used: 0, limit: 129_708 })));
     bench.pair.progress();
-    assert_eq!(bench.sent().len(), 10, "half of the buffer");
+    assert_eq!(bench.sent().len(), 10, "half of three quarters of the buffer");
 }

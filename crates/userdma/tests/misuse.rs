@@ -85,7 +85,7 @@ fn faults_that_are_not_understood_are_named() {
     for (faults, text) in [
         (
             "lost=0.1",
-            "faults: there is no fault called `lost`: use loss, dup, reorder, corrupt, delay, delay_share, seed",
+            "faults: there is no fault called `lost`: use loss, dup, reorder, corrupt, delay, delay_share, rnr, down, seed",
         ),
         ("loss", "faults: `loss` is not of the form name=value"),
         ("loss=2", "faults: loss=2: a probability from 0 to 1 is wanted"),

@@ -19,6 +19,8 @@ const KNOWN: &[&str] = &[
     "GRO",
     "GSO",
     "MIT",
+    "MPI",
+    "MPICH",
     "NONE",
     "SIGNALED",
     "UCX",

@@ -464,7 +464,10 @@ fn with_a_shared_receive_queue_there_is_none_of_its_own() {
 fn a_post_that_has_interrupted_another_is_refused_and_waits_for_nobody() {
     let qp = qp(QpState::Rts);
     let (sends, recvs) = (lock(&qp.sends), lock(&qp.recvs));
-    assert_eq!(qp.post_send_unless(&send(1), || true), Err(PostError::Interrupted));
+    let refused = qp.post_send_unless(&send(1), || true).unwrap_err();
+    assert_eq!(refused, PostError::Interrupted);
+    let text = "the queue is busy with what this signal handler has interrupted";
+    assert_eq!(refused.to_string(), text);
     assert_eq!(qp.post_recv_unless(&recv(1), || true), Err(PostError::Interrupted));
     drop((sends, recvs));
     assert_eq!(qp.post_send_unless(&send(1), || true), Ok(()), "nobody is busy with it");
