@@ -116,7 +116,7 @@ pub struct Paces {
 }
 
 impl Paces {
-    /// Bytes that may be sent now to the socket that `route` and `qpn` lead to. For each packet [`pace_cost`] is
+    /// Bytes that may be sent now to the socket that `route` and `qpn` lead to. For each packet its cost is
     /// [spent](Self::spend); the last packet may take more than is left.
     pub fn budget(&mut self, now: Time, route: &Route, qpn: Qpn) -> u32 {
         let to = Destination::of(route, qpn);
