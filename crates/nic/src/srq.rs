@@ -120,7 +120,7 @@ fn check_size(field: &'static str, value: u32, min: u32, max: u32) -> Result<(),
 const LIMITS: DeviceAttr = DeviceAttr::LIMITS;
 const NO_SRQ: ObjectError = ObjectError::NoObject("shared receive queue");
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
