@@ -14,6 +14,7 @@ mod out;
 mod pace;
 mod rc;
 mod receives;
+mod retire;
 mod segment;
 mod stats;
 mod uc;

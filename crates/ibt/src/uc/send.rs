@@ -1,10 +1,11 @@
 //! The sending side: elements become packets in posting order, each of which is sent once.
 
 use userdma_objects::{QpShared, SgCursor, Wqe, WqeRing};
-use userdma_verbs::{Psn, QpCap, QpState, SendFlags, SendOp, Time, Wc, WcStatus};
+use userdma_verbs::{Psn, QpCap, QpState, SendFlags, SendOp, Time, WcStatus};
 
 use crate::data::{Data, DataPacket, Step, put_data};
 use crate::pace::pace_cost;
+use crate::retire::{complete_failed, complete_sent};
 use crate::segment::{packets_of, payload_of, position};
 use crate::{Ctx, Fill, Out};
 
@@ -179,16 +180,7 @@ impl Sender {
 
     /// What was filled has left: it completes.
     pub(super) fn complete_sent(&mut self, ctx: &mut Ctx<'_>) {
-        while self.awaits_sending() {
-            let Some(wqe) = self.ring.pop() else { return };
-            ctx.qp.retire_sends(1);
-            if wqe.flags.contains(SendFlags::SIGNALED) {
-                let opcode = wqe.op.opcode().wc_opcode();
-                let mut wc = Wc::new(wqe.wr_id, WcStatus::Success, opcode, ctx.qp.qpn());
-                wc.byte_len = wqe.len;
-                ctx.effects.complete(ctx.send_cq, wc, false);
-            }
-        }
+        complete_sent(ctx, &mut self.ring, self.next);
     }
 
     /// The element that cannot be sent fails, if its turn has come; whether it did.
@@ -197,21 +189,16 @@ impl Sender {
             return false;
         }
         let Some(status) = self.fault.take() else { return false };
-        let Some(wqe) = self.ring.pop() else { return false };
-        ctx.qp.retire_sends(1);
-        let wc = Wc::new(wqe.wr_id, status, wqe.op.opcode().wc_opcode(), ctx.qp.qpn());
-        ctx.effects.complete(ctx.send_cq, wc, false);
-        true
+        complete_failed(ctx, &mut self.ring, status)
     }
 
     /// Completes everything as flushed, also what is still with the poster.
     pub(super) fn flush(&mut self, ctx: &mut Ctx<'_>) {
         loop {
             self.take_posted(ctx.qp);
-            let Some(wqe) = self.ring.pop() else { break };
-            ctx.qp.retire_sends(1);
-            let wc = ctx.flushed(wqe.wr_id, wqe.op.opcode().wc_opcode());
-            ctx.effects.complete(ctx.send_cq, wc, false);
+            if !complete_failed(ctx, &mut self.ring, WcStatus::WrFlushErr) {
+                break;
+            }
         }
         self.clear();
     }

@@ -2,11 +2,12 @@
 
 use userdma_mem::{LinkId, Route, TxBatch, crc32};
 use userdma_objects::{QpShared, SgCursor, UdAddr, WqeRef, WqeRing, gather};
-use userdma_verbs::{PKey, Psn, QKey, QpAttr, QpCap, Qpn, SendFlags, SendOp, Time, Wc, WcStatus};
+use userdma_verbs::{PKey, Psn, QKey, QpAttr, QpCap, Qpn, SendFlags, SendOp, Time, WcStatus};
 use userdma_wire::{Bth, Deth, FlowIcrc, Opcode, Pseudo, packet_len};
 
 use crate::data::{Missing, copy_inline};
 use crate::pace::pace_cost;
+use crate::retire::{complete_failed, complete_sent};
 use crate::{Ctx, Out, Path};
 
 /// The sending side of a queue pair.
@@ -211,16 +212,7 @@ impl Sender {
 
     /// What was filled completes.
     pub(super) fn complete_sent(&mut self, ctx: &mut Ctx<'_>) {
-        while self.awaits_sending() {
-            let Some(wqe) = self.ring.pop() else { break };
-            ctx.qp.retire_sends(1);
-            if wqe.flags.contains(SendFlags::SIGNALED) {
-                let opcode = wqe.op.opcode().wc_opcode();
-                let mut wc = Wc::new(wqe.wr_id, WcStatus::Success, opcode, ctx.qp.qpn());
-                wc.byte_len = wqe.len;
-                ctx.effects.complete(ctx.send_cq, wc, false);
-            }
-        }
+        complete_sent(ctx, &mut self.ring, self.next);
     }
 
     /// The oldest element fails.
@@ -242,12 +234,9 @@ impl Sender {
 
     /// The oldest element completes with this error; whether there was one.
     fn retire(&mut self, ctx: &mut Ctx<'_>, status: WcStatus) -> bool {
-        let Some(wqe) = self.ring.pop() else { return false };
+        let was_there = complete_failed(ctx, &mut self.ring, status);
         self.next = self.next.max(self.ring.head());
-        ctx.qp.retire_sends(1);
-        let wc = Wc::new(wqe.wr_id, status, wqe.op.opcode().wc_opcode(), ctx.qp.qpn());
-        ctx.effects.complete(ctx.send_cq, wc, false);
-        true
+        was_there
     }
 
     /// Forgets every element.
