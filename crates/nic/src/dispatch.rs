@@ -1,5 +1,6 @@
 //! From a packet to the queue pair that it is for. What does not fit is dropped without an answer, and counted.
 
+use userdma_ibt::Path;
 use userdma_mem::Frame;
 use userdma_verbs::{PKey, QpState, Qpn, Time};
 use userdma_wire::{Packet, Service};
@@ -73,10 +74,9 @@ fn find(qps: &QpTable, flow: &Flow, packet: &Packet<'_>) -> Result<u32, Drop> {
 /// A connection's packets come from its peer, datagrams from anywhere.
 #[inline]
 fn check_source(transport: &Transport, flow: &Flow) -> Result<(), Drop> {
-    if transport.service() == Service::Ud {
-        return Ok(());
-    }
-    let route = &transport.path().ok_or(Drop::Qpn)?.route;
+    let Some(Path { route, .. }) = transport.path() else {
+        return if transport.service() == Service::Ud { Ok(()) } else { Err(Drop::Qpn) };
+    };
     let is_peer = flow.canonical_remote == route.remote && flow.canonical_local == route.local;
     if is_peer { Ok(()) } else { Err(Drop::Address) }
 }

@@ -80,8 +80,7 @@ impl Transport {
     #[inline]
     pub(crate) fn link(&self) -> Option<LinkId> {
         match self {
-            Self::Rc(rc) => rc.path().map(|path| path.route.link),
-            Self::Uc(uc) => uc.path().map(|path| path.route.link),
+            Self::Rc(_) | Self::Uc(_) => self.path().map(|path| path.route.link),
             Self::Ud(ud) => Some(ud.link()),
         }
     }
@@ -177,7 +176,8 @@ impl Transport {
         matches!(self, Self::Rc(_))
     }
 
-    /// What [`Transport::deadline`] and [`Transport::ack_owed_since`] say, asked for together after every touch.
+    /// When the machine must be called, as [`Rc::deadline`], and since when an acknowledgement is owed: asked for together
+    /// after every touch.
     #[inline]
     pub(crate) fn due(&self) -> (Option<Time>, Option<Time>) {
         match self {
@@ -190,21 +190,13 @@ impl Transport {
     /// As [`Rc::ack_owed_since`].
     #[inline]
     pub(crate) fn ack_owed_since(&self) -> Option<Time> {
-        match self {
-            Self::Rc(rc) => rc.ack_owed_since(),
-            Self::Uc(_) => None,
-            Self::Ud(_) => None,
-        }
+        self.due().1
     }
 
     /// As [`Rc::deadline`].
     #[inline]
     pub(crate) fn deadline(&self) -> Option<Time> {
-        match self {
-            Self::Rc(rc) => rc.deadline(),
-            Self::Uc(uc) => uc.deadline(),
-            Self::Ud(ud) => ud.deadline(),
-        }
+        self.due().0
     }
 
     /// As [`Rc::handle_timeout`].
