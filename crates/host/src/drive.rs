@@ -216,7 +216,11 @@ impl Core {
     }
 
     fn transmit(&mut self, now: Time, role: Role<'_>, something_came: bool) -> Sent {
-        self.empty_polls = if something_came { 0 } else { self.empty_polls.saturating_add(1) };
+        if something_came {
+            self.empty_polls = 0;
+        } else if matches!(role, Role::Poll(_)) {
+            self.empty_polls = self.empty_polls.saturating_add(1);
+        }
         let (batches, acks) = match role {
             // An acknowledgement goes after the data that was posted.
             Role::Post(_) => (POST_BATCHES, true),
