@@ -99,6 +99,12 @@ pub(crate) fn all() -> Vec<Series> {
     add("cache_line", "a cache line for each direction, two threads spinning", "static", Source::CacheLine);
     add("udp_8", "8 bytes, connected sockets, both spin", PAGES, pair(Kind::UdpSpinLatency, plain));
     add("send_8", "SEND/RECV of 8 bytes, both poll", INLINE, pair(Kind::SendLatency, plain));
+    add(
+        "send_8_signaled",
+        "SEND/RECV of 8 bytes, each completion waited for, both poll",
+        INLINE,
+        pair(Kind::SignaledLatency, plain),
+    );
     add("write_8", "WRITE of 8 bytes, both poll memory", INLINE, pair(Kind::WriteLatency, plain));
     add(
         "udp_unconnected_8",

@@ -11,6 +11,7 @@ mod rate;
 mod rig;
 pub mod rounds;
 mod setup;
+mod signaled;
 mod tcp;
 mod udp;
 
@@ -29,6 +30,8 @@ use udp::Icrc;
 pub enum Kind {
     /// SEND/RECV of 8 bytes, both sides poll their completion queues.
     SendLatency,
+    /// The same, each send signaled and waited for.
+    SignaledLatency,
     /// WRITE of 8 bytes, both sides poll memory (and, since nobody else would, their completion queues).
     WriteLatency,
     /// SEND/RECV of 8 bytes, both sides sleep until their completion queues have something.
@@ -131,6 +134,7 @@ pub fn lead(rig: &mut Rig, order: Order) -> Result<Outcome, Failure> {
     let (slice, len) = (order.slice_ns, order.len);
     match order.kind {
         Kind::SendLatency => pingpong::lead(&mut latency::Send::polling(rig), slice),
+        Kind::SignaledLatency => pingpong::lead(&mut signaled::Signaled::new(rig), slice),
         Kind::EventLatency => pingpong::lead(&mut latency::Send::sleeping(rig), slice),
         Kind::WriteLatency => pingpong::lead(&mut latency::Write::new(rig), slice),
         Kind::TcpSpinLatency => pingpong::lead(&mut tcp::PingPong::spinning(rig, len)?, slice),
@@ -180,6 +184,7 @@ impl<'a> Follower<'a> {
         let (rig, len) = (&mut *self.rig, self.order.len);
         match self.order.kind {
             Kind::SendLatency => pingpong::follow(&mut latency::Send::polling(rig)),
+            Kind::SignaledLatency => pingpong::follow(&mut signaled::Signaled::new(rig)),
             Kind::EventLatency => pingpong::follow(&mut latency::Send::sleeping(rig)),
             Kind::WriteLatency => pingpong::follow(&mut latency::Write::new(rig)),
             Kind::TcpSpinLatency => pingpong::follow(&mut tcp::PingPong::spinning(rig, len)?),
@@ -223,6 +228,7 @@ impl Kind {
             | Self::UdpNoIcrcBandwidth => true,
             Self::SendLatency
             | Self::WriteLatency
+            | Self::SignaledLatency
             | Self::EventLatency
             | Self::MessageLatency
             | Self::WriteBandwidth
@@ -247,6 +253,7 @@ impl Kind {
             Self::TcpBandwidth => 128 << 10,
             Self::SendLatency
             | Self::WriteLatency
+            | Self::SignaledLatency
             | Self::EventLatency
             | Self::MessageLatency
             | Self::TcpSpinLatency
@@ -273,6 +280,7 @@ impl Kind {
             Self::ReadBandwidth => Some(Role::Leader),
             Self::SendLatency
             | Self::WriteLatency
+            | Self::SignaledLatency
             | Self::EventLatency
             | Self::TcpSpinLatency
             | Self::TcpBlockingLatency

@@ -112,6 +112,7 @@ impl Rig {
                 self.mr.write(LARGE, &pattern::bytes(seed, order.len))?;
             }
             Kind::SendLatency
+            | Kind::SignaledLatency
             | Kind::EventLatency
             | Kind::TcpSpinLatency
             | Kind::TcpBlockingLatency
