@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Every fuzzer: a binary of `fuzz/` and a folder of `fuzz/corpus`.
-const TARGETS: [&str; 5] = ["packet", "responder", "requester", "unreliable", "capture"];
+const TARGETS: [&str; 6] = ["packet", "responder", "requester", "unreliable", "datagrams", "capture"];
 
 /// What libFuzzer wants of the compiler. The last turns its own features on, as cargo-fuzz does.
 const RUSTFLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
@@ -18,11 +18,12 @@ const RUSTFLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-
     -Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing";
 
 /// Inputs longer than this say nothing that a shorter one does not.
-const MAX_LEN: [(&str, &str); 5] = [
+const MAX_LEN: [(&str, &str); 6] = [
     ("packet", "1200"),
     ("responder", "600"),
     ("requester", "600"),
     ("unreliable", "600"),
+    ("datagrams", "600"),
     ("capture", "4096"),
 ];
 

@@ -8,6 +8,7 @@
 //! wire = "rocev2"               # what there is
 //! max_window = 131072           # bytes under way to one destination, at most
 //! recv_buffer = 4194304         # bytes asked for packets that wait to be received
+//! lids = true                   # LIDs, for programs that know no other address
 //! ```
 //!
 //! It is not looked for in the current directory: programs change theirs, and one job's processes have several.
@@ -105,6 +106,8 @@ struct Device {
     wire: Option<Spanned<String>>,
     max_window: Option<Spanned<i64>>,
     recv_buffer: Option<Spanned<i64>>,
+    #[serde(default)]
+    lids: bool,
 }
 
 fn parse(text: &str, interfaces: &[DeviceInfo]) -> Result<Vec<DeviceSpec>, Wrong> {
@@ -162,6 +165,7 @@ impl Device {
             mtu: self.mtu.as_ref().map(mtu).transpose()?,
             max_window: bytes("max_window", self.max_window.as_ref(), LEAST_WINDOW)?,
             recv_buffer: bytes("recv_buffer", self.recv_buffer.as_ref(), LEAST_BUFFER)?.map(|n| n as usize),
+            lids: self.lids,
         })
     }
 

@@ -26,6 +26,8 @@ pub struct DeviceSpec {
     pub max_window: Option<u32>,
     /// Bytes asked for packets that wait to be received at each address, if not the usual.
     pub recv_buffer: Option<usize>,
+    /// Whether verbs programs may address peers by LIDs, which are the lower halves of IPv4 addresses.
+    pub lids: bool,
 }
 
 /// Why the devices of this process are not known.
@@ -148,7 +150,7 @@ pub(crate) fn unique_name(taken: &mut HashSet<String>, addresses: &[IpAddr]) -> 
 impl DeviceSpec {
     /// A device with the usual limits.
     pub fn new(name: String, addresses: Vec<IpAddr>) -> Self {
-        Self { name, addresses, mtu: None, max_window: None, recv_buffer: None }
+        Self { name, addresses, mtu: None, max_window: None, recv_buffer: None, lids: false }
     }
 
     /// An interface's device, as it is without configuration.

@@ -129,6 +129,10 @@ pub struct RunArgs {
     /// Use a UDP port of your own instead of 4791, which may be another user's: only devices of yours are reached
     #[arg(long)]
     pub private: bool,
+    /// Give each device a LID, the lower half of its IPv4 address, for programs that know no other address of a peer: qperf, and
+    /// pingpongs without `-g`. Both sides need it
+    #[arg(long)]
+    pub lids: bool,
     /// Show RDMA hardware of this machine beside our devices
     #[arg(long)]
     pub with_real: bool,

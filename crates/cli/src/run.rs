@@ -105,6 +105,9 @@ fn settings(args: &RunArgs) -> Result<Vec<(&'static str, OsString)>, Failure> {
     if args.private {
         settings.push(("USERDMA_PRIVATE", "1".into()));
     }
+    if args.lids {
+        settings.push(("USERDMA_LIDS", "1".into()));
+    }
     if args.with_real {
         settings.push(("USERDMA_WITH_REAL", "1".into()));
     }
@@ -151,11 +154,13 @@ mod tests {
     #[test]
     fn what_is_asked_for_becomes_variables() {
         assert_eq!(settings(&args(&[])).unwrap(), []);
-        let asked = args(&["--fault", "loss=0.01,seed=7", "--log", "info", "--private", "--with-real"]);
+        let asked =
+            args(&["--fault", "loss=0.01,seed=7", "--log", "info", "--private", "--lids", "--with-real"]);
         let wanted = [
             ("USERDMA_FAULT", "loss=0.01,seed=7"),
             ("USERDMA_LOG", "info"),
             ("USERDMA_PRIVATE", "1"),
+            ("USERDMA_LIDS", "1"),
             ("USERDMA_WITH_REAL", "1"),
         ];
         assert_eq!(settings(&asked).unwrap(), wanted.map(|(name, value)| (name, OsString::from(value))));

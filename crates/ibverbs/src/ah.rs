@@ -99,8 +99,9 @@ pub(crate) unsafe extern "C" fn create_ah_from_wc(
 /// The domain exists.
 unsafe fn create(pd: *mut abi::Pd, attr: &abi::AhAttr) -> Result<*mut abi::Ah, Refused> {
     // SAFETY: the caller's promise.
-    let (domain, attr) = unsafe { (PdObject::of(pd), ah_attr(attr)?) };
+    let domain = unsafe { PdObject::of(pd) };
     let (state, pd_id) = (Arc::clone(&domain.state), domain.id);
+    let attr = ah_attr(attr, state.lids())?;
     let (id, ah) = state.host().control(move |shard, _| shard.create_ah(pd_id, &attr))??;
     let object = AhObject { abi: abi::Ah { context: domain.context(), pd, handle: id.0 }, state, id, ah };
     let object = Box::into_raw(Box::new(object));

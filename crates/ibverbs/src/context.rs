@@ -13,6 +13,7 @@ use userdma_link::guard::GuardedFd;
 use crate::abi::{self, Context, ContextOps, VerbsContext};
 use crate::answer::{Refused, pointer, status};
 use crate::devices::{DeviceObject, OpenDevice};
+use crate::lids::Lids;
 use crate::{cq, mw, post, qp, query, srq};
 
 /// What a `struct ibv_context` lies in.
@@ -39,6 +40,10 @@ pub(crate) struct ContextState {
 impl ContextState {
     pub(crate) fn host(&self) -> &Host {
         &self.device.host
+    }
+
+    pub(crate) fn lids(&self) -> Option<Lids> {
+        self.device.lids
     }
 }
 

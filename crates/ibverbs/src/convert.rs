@@ -9,21 +9,31 @@ use userdma_verbs::{
 
 use crate::abi;
 use crate::answer::{Refused, wrong};
+use crate::lids::Lids;
 
-/// An address vector. RoCE needs the global route.
-pub(crate) fn ah_attr(c: &abi::AhAttr) -> Result<AhAttr, Refused> {
-    if c.is_global == 0 {
-        return Err(wrong("ah_attr.is_global", 0, "1 (RoCE needs the GRH with the peer's GID)"));
-    }
-    let grh = GlobalRoute {
-        dgid: Gid::new(c.grh.dgid.0),
-        // Packets have 20 bits, and so does the kernel take no more; UCX sets all 32.
-        flow_label: c.grh.flow_label & 0xf_ffff,
-        sgid_index: c.grh.sgid_index,
-        hop_limit: c.grh.hop_limit,
-        traffic_class: c.grh.traffic_class,
+/// An address vector. RoCE needs the global route, which follows from a LID if the device has some.
+pub(crate) fn ah_attr(c: &abi::AhAttr, lids: Option<Lids>) -> Result<AhAttr, Refused> {
+    let grh = match lids {
+        Some(lids) if c.is_global == 0 => lids.route(c.dlid)?,
+        None if c.is_global == 0 => {
+            let allowed = "1 (RoCE needs the GRH with the peer's GID; \
+                           `userdma run --lids` is for programs that know LIDs only)";
+            return Err(wrong("ah_attr.is_global", 0, allowed));
+        }
+        Some(_) | None => global_route(&c.grh),
     };
     Ok(AhAttr { grh, sl: c.sl, port_num: c.port_num })
+}
+
+fn global_route(c: &abi::GlobalRoute) -> GlobalRoute {
+    GlobalRoute {
+        dgid: Gid::new(c.dgid.0),
+        // Packets have 20 bits, and so does the kernel take no more; UCX sets all 32.
+        flow_label: c.flow_label & 0xf_ffff,
+        sgid_index: c.sgid_index,
+        hop_limit: c.hop_limit,
+        traffic_class: c.traffic_class,
+    }
 }
 
 /// An address vector as C has it; without a route as zeros.
@@ -66,7 +76,7 @@ pub(crate) fn c_cap(cap: &QpCap) -> abi::QpCap {
 }
 
 /// What a modify is to set.
-pub(crate) fn qp_attr(c: &abi::QpAttr, mask: c_int) -> Result<(QpAttr, M), Refused> {
+pub(crate) fn qp_attr(c: &abi::QpAttr, mask: c_int, lids: Option<Lids>) -> Result<(QpAttr, M), Refused> {
     let mask = M::from_bits(mask.cast_unsigned()).ok_or_else(|| {
         wrong("attr_mask", format_args!("{mask:#x}"), "what IBV_QP_STATE to IBV_QP_DEST_QPN name")
     })?;
@@ -84,7 +94,7 @@ pub(crate) fn qp_attr(c: &abi::QpAttr, mask: c_int) -> Result<(QpAttr, M), Refus
         })?;
     }
     if set(M::AV) {
-        attr.ah_attr = ah_attr(&c.ah_attr)?;
+        attr.ah_attr = ah_attr(&c.ah_attr, lids)?;
     }
     if set(M::MIN_RNR_TIMER) {
         attr.min_rnr_timer = RnrTimer::new(c.min_rnr_timer)
@@ -150,6 +160,10 @@ fn qp_state(number: c_int) -> Result<QpState, Refused> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
+    use userdma_host::DeviceSpec;
+
     use super::*;
     use crate::answer::INVALID;
 
@@ -162,20 +176,26 @@ mod tests {
     #[test]
     fn only_what_the_mask_names_is_looked_at() {
         let port = (M::PORT | M::PKEY_INDEX).bits().cast_signed();
-        assert_eq!(qp_attr(&attr(), port).unwrap().0.port_num, 1);
+        assert_eq!(qp_attr(&attr(), port, None).unwrap().0.port_num, 1);
         for named in [M::STATE, M::PATH_MTU, M::MIN_RNR_TIMER, M::TIMEOUT, M::AV] {
-            assert_eq!(qp_attr(&attr(), named.bits().cast_signed()).unwrap_err(), INVALID, "{named:?}");
+            assert_eq!(qp_attr(&attr(), named.bits().cast_signed(), None).unwrap_err(), INVALID, "{named:?}");
         }
-        assert_eq!(qp_attr(&attr(), 1 << 25).unwrap_err(), INVALID, "the limit of a rate is not there");
+        assert_eq!(qp_attr(&attr(), 1 << 25, None).unwrap_err(), INVALID, "the limit of a rate is not there");
     }
 
     #[test]
-    fn an_address_vector_needs_its_global_route() {
+    fn an_address_vector_needs_its_global_route_or_a_lid_that_leads_to_one() {
         let route = GlobalRoute { dgid: Gid::new([7; 16]), sgid_index: 1, ..GlobalRoute::default() };
         let av = AhAttr { grh: route, sl: 3, port_num: 1 };
         let mut c = c_ah_attr(&av);
-        assert_eq!(ah_attr(&c), Ok(av));
-        c.is_global = 0;
-        assert_eq!(ah_attr(&c), Err(INVALID));
+        assert_eq!(ah_attr(&c, None), Ok(av));
+        (c.is_global, c.dlid) = (0, 0x0405);
+        assert_eq!(ah_attr(&c, None), Err(INVALID));
+        let spec = DeviceSpec { lids: true, ..DeviceSpec::new(String::new(), vec![[10, 1, 2, 3].into()]) };
+        let lids = Lids::of(&spec);
+        let found = ah_attr(&c, lids).unwrap();
+        assert_eq!((found.grh.dgid, found.sl), (Gid::from(Ipv4Addr::new(10, 1, 4, 5)), 3));
+        c.is_global = 1;
+        assert_eq!(ah_attr(&c, lids), Ok(av), "with a GRH the LID is not looked at");
     }
 }

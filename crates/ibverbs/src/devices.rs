@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use userdma_host::{DeviceSpec, DevicesError, Host, HostConfig, Stats};
 
 use crate::answer::{INVALID, Refused, number, pointer, set_errno};
+use crate::lids::{self, Lids};
 use crate::log::{self, Level};
 use crate::{abi, explain, hooks, port, settings};
 
@@ -27,6 +28,8 @@ pub(crate) struct DeviceObject {
 /// An open device of this process.
 pub(crate) struct OpenDevice {
     pub(crate) host: Host,
+    /// If programs may address by LIDs.
+    pub(crate) lids: Option<Lids>,
 }
 
 /// Every device that was ever listed, by address.
@@ -146,7 +149,8 @@ impl DeviceObject {
             (ip, interface.map(|interface| interface.name))
         };
         let gids = self.spec.addresses.iter().map(interface).collect();
-        hooks::View { name: self.spec.name.clone(), number: self.index, guid: self.guid, gids }
+        let lid = Lids::of(&self.spec).map_or(0, Lids::own);
+        hooks::View { name: self.spec.name.clone(), number: self.index, guid: self.guid, lid, gids }
     }
 
     /// The device behind a pointer of the list.
@@ -168,7 +172,7 @@ impl DeviceObject {
         if let Some(device) = open.upgrade().filter(|device| device.host.check().is_ok()) {
             return Ok(device);
         }
-        let device = Arc::new(OpenDevice { host: self.open_host()? });
+        let device = Arc::new(OpenDevice { host: self.open_host()?, lids: Lids::of(&self.spec) });
         *open = Arc::downgrade(&device);
         Ok(device)
     }
@@ -225,13 +229,14 @@ fn known_device(known: &mut Vec<usize>, spec: DeviceSpec, first: usize) -> *mut 
 }
 
 fn specs() -> Result<Vec<DeviceSpec>, Refused> {
-    userdma_host::configured().map_err(|error| {
+    let specs = userdma_host::configured().map_err(|error| {
         log::tell(Level::Error, format_args!("devices: {error}"));
         match error {
             DevicesError::Interfaces(source) => Refused(source.raw_os_error().unwrap_or(libc::EIO)),
             DevicesError::Word { .. } | DevicesError::File(_) | _ => INVALID,
         }
-    })
+    })?;
+    lids::given(specs)
 }
 
 /// An identifier of 8 bytes that differs between addresses: locally administered, with the IPv4 address in it, or a hash of

@@ -30,6 +30,7 @@ mod devices;
 mod event;
 mod explain;
 mod hooks;
+mod lids;
 mod log;
 mod marshal;
 mod mr;

@@ -175,8 +175,9 @@ fn service(init: &abi::QpInitAttr) -> Result<QpType, Refused> {
 pub(crate) unsafe extern "C" fn modify_qp(qp: *mut abi::Qp, attr: *mut abi::QpAttr, mask: c_int) -> c_int {
     status(|| {
         // SAFETY: the caller gives a queue pair that exists, and attributes.
-        let (object, read) = unsafe { (QpObject::of(qp), qp_attr(&*attr, mask)) };
+        let (object, given) = unsafe { (QpObject::of(qp), &*attr) };
         let (qpn, from) = (object.shared.qpn(), object.shared.state());
+        let read = qp_attr(given, mask, object.state.lids());
         let (attr, mask) = read.about(|| format!("QP {qpn}"))?;
         object.host().control(move |shard, now| shard.modify_qp(now, qpn, &attr, mask))?.about(|| {
             let to = if mask.contains(QpAttrMask::STATE) { attr.qp_state } else { from };

@@ -9,6 +9,7 @@ use crate::abi::{self, Context};
 use crate::answer::{INVALID, Refused, number, status, wrong};
 use crate::context::state;
 use crate::devices::{DeviceObject, put};
+use crate::lids::Lids;
 
 /// `ibv_query_device`.
 pub(crate) unsafe extern "C" fn query_device(context: *mut Context, attr: *mut abi::DeviceAttr) -> c_int {
@@ -69,8 +70,8 @@ pub(crate) unsafe extern "C" fn query_port_sized(
     status(|| {
         check_port(port)?;
         // SAFETY: the caller gives an open context.
-        let host = unsafe { state(context) }.host();
-        let own = host.control(|shard, _| shard.port_attr())?;
+        let state = unsafe { state(context) };
+        let own = state.host().control(|shard, _| shard.port_attr())?;
         let attributes = abi::PortAttr {
             state: own.state as c_int,
             max_mtu: own.max_mtu as c_int,
@@ -81,7 +82,7 @@ pub(crate) unsafe extern "C" fn query_port_sized(
             bad_pkey_cntr: 0,
             qkey_viol_cntr: 0,
             pkey_tbl_len: 1,
-            lid: 0,
+            lid: state.lids().map_or(0, Lids::own),
             sm_lid: 0,
             lmc: 0,
             max_vl_num: 1,

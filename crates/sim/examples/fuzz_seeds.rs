@@ -3,7 +3,7 @@
 //! ```text
 //! cargo run -p userdma-sim --example fuzz_seeds -- FOLDER
 //! ```
-//! makes FOLDER/packet, FOLDER/responder, FOLDER/unreliable, FOLDER/requester and FOLDER/capture. Copied to the corpus,
+//! makes FOLDER/packet, /responder, /unreliable, /datagrams, /requester and /capture. Copied to the corpus,
 //! `cargo xtask fuzz --minimise` keeps of them what reaches something new, and those called `kept-…`.
 
 #![allow(clippy::expect_used, reason = "a tool for the tree's own files")]
@@ -19,7 +19,7 @@ use userdma_wire::{Packet, ROCE_V2_PORT, Service};
 
 fn main() {
     let out = PathBuf::from(std::env::args().nth(1).expect("a folder to write to"));
-    for target in ["packet", "responder", "unreliable", "requester", "capture"] {
+    for target in ["packet", "responder", "unreliable", "datagrams", "requester", "capture"] {
         fs::create_dir_all(out.join(target)).expect("a folder of ours");
     }
     for (name, seed) in border_seeds() {
@@ -96,6 +96,7 @@ fn programs(out: &Path, name: &str, frames: &[Vec<u8>]) {
             let seed = responder_seed(&requests[..requests.len().min(24)], mtu);
             put(out, "responder", &format!("{name}-{key:x}"), &seed);
             put(out, "unreliable", &format!("{name}-{key:x}"), &seed);
+            put(out, "datagrams", &format!("{name}-{key:x}"), &seed);
         }
     }
     let requests: Vec<_> = sides.values().flat_map(|side| side.0.iter().copied()).take(12).collect();

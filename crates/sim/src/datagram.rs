@@ -1,6 +1,6 @@
 //! Datagrams between the hosts of a pair.
 
-use userdma_objects::UdAddr;
+use userdma_objects::{Srq, UdAddr};
 use userdma_verbs::{
     AhAttr, PostError, Psn, QKey, QpAttr, QpAttrMask as M, QpState, QpType, SendFlags, SendOp, SendWr, Sge,
 };
@@ -13,18 +13,21 @@ pub const QKEY: QKey = QKey::new(0x0102_0304);
 impl Pair {
     /// A datagram queue pair in RTS on each host, with completion queues of its own.
     pub fn datagrams(&mut self, options: &ConnectOptions) -> [QpEnd; 2] {
-        [0, 1].map(|side| {
-            let end = self.hosts[side].create(&ConnectOptions { service: QpType::Ud, ..*options });
-            let attr = QpAttr { qkey: QKEY, sq_psn: Psn::new(7), ..QpAttr::default() };
-            for (qp_state, mask) in [
-                (QpState::Init, M::PKEY_INDEX | M::PORT | M::QKEY),
-                (QpState::Rtr, M::empty()),
-                (QpState::Rts, M::SQ_PSN),
-            ] {
-                self.modify(side, end.qp.qpn(), &QpAttr { qp_state, ..attr }, mask | M::STATE);
-            }
-            end
-        })
+        [0, 1].map(|side| self.datagram_end(side, options, None))
+    }
+
+    /// One on host `side`, with receives from a shared receive queue, if there is one.
+    pub fn datagram_end(&mut self, side: usize, options: &ConnectOptions, srq: Option<&Srq>) -> QpEnd {
+        let end = self.hosts[side].create_on(&ConnectOptions { service: QpType::Ud, ..*options }, srq);
+        let attr = QpAttr { qkey: QKEY, sq_psn: Psn::new(7), ..QpAttr::default() };
+        for (qp_state, mask) in [
+            (QpState::Init, M::PKEY_INDEX | M::PORT | M::QKEY),
+            (QpState::Rtr, M::empty()),
+            (QpState::Rts, M::SQ_PSN),
+        ] {
+            self.modify(side, end.qp.qpn(), &QpAttr { qp_state, ..attr }, mask | M::STATE);
+        }
+        end
     }
 
     /// Whom a datagram of the other host's is for that goes to this end on host `side`.

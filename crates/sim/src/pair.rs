@@ -393,8 +393,17 @@ const RTS: M = M::STATE
     .union(M::MAX_QP_RD_ATOMIC);
 /// What a transition of [`UP`] takes with this service.
 pub(crate) fn mask_of(service: QpType, mask: M) -> M {
-    if service == QpType::Uc { mask.difference(OF_RC) } else { mask }
+    match service {
+        QpType::Uc => mask.difference(OF_RC),
+        // To INIT the key, which connections do not have.
+        QpType::Ud if mask.contains(M::PORT) => mask.difference(OF_CONNECTIONS).union(M::QKEY),
+        QpType::Ud => mask.difference(OF_RC.union(OF_CONNECTIONS)),
+        QpType::Rc | QpType::XrcSend | QpType::XrcRecv => mask,
+    }
 }
+
+/// What only connections take.
+const OF_CONNECTIONS: M = M::ACCESS_FLAGS.union(M::AV).union(M::PATH_MTU).union(M::DEST_QPN).union(M::RQ_PSN);
 
 /// What an unreliable connection does not take.
 const OF_RC: M = M::MAX_DEST_RD_ATOMIC

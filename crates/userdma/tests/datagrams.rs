@@ -140,3 +140,82 @@ fn a_sender_on_the_same_address_does_not_overrun_the_receiver() {
         arrived += wcs.len() as u64;
     }
 }
+
+/// Several queue pairs of each of two processes' devices, whose receives are in one queue.
+struct Shared {
+    pd: Pd,
+    cq: Cq,
+    qps: Vec<UdQp>,
+    mr: Mr,
+    _srq: userdma::Srq,
+}
+
+impl Shared {
+    const PAIRS: usize = 8;
+    const EACH: usize = 100;
+
+    /// With as many receives as messages will come.
+    fn open(address: &str) -> Self {
+        let receives = Self::PAIRS * Self::EACH;
+        let device = Device::open(address).unwrap();
+        let pd = device.alloc_pd().unwrap();
+        let cq = device.create_cq(4 * receives as u32).unwrap();
+        let srq = pd.create_srq(receives as u32, 1).unwrap();
+        let mr = pd.alloc(receives * 64, AccessFlags::LOCAL_WRITE).unwrap();
+        for slot in 0..receives {
+            srq.post_recv(slot as u64, &mr.slice(slot * 64..slot * 64 + 64)).unwrap();
+        }
+        let make = |_| pd.create_qp(&cq, &cq).max_send_wr(256).srq(&srq).build_ud(KEY).unwrap();
+        let qps = (0..Self::PAIRS).map(make).collect();
+        Self { pd, cq, qps, mr, _srq: srq }
+    }
+
+    /// Each queue pair sends to the peer's of the same place, all that it has at once.
+    fn send(&self, peer: &Self) {
+        for (pair, qp) in self.qps.iter().enumerate() {
+            let way = self.pd.create_ah(&AhAttr::to(peer.qps[pair].gid())).unwrap();
+            for number in 0..Self::EACH {
+                let text = [pair as u8, number as u8];
+                qp.post_send(u64::MAX, Inline(&text), &to(&way, &peer.qps[pair]), SendFlags::SIGNALED)
+                    .unwrap();
+            }
+        }
+    }
+
+    /// What has come to each queue pair, once all has.
+    fn received(&self) -> Vec<Vec<u8>> {
+        let mut came = vec![Vec::new(); Self::PAIRS];
+        let (mut sent, mut arrived) = (0, 0);
+        while sent + arrived < 2 * Self::PAIRS * Self::EACH {
+            let wcs = self.cq.wait_for(1, LONG).unwrap();
+            assert!(!wcs.is_empty(), "{arrived} arrived, {sent} sent");
+            for wc in wcs.iter().map(|wc| wc.check().unwrap()) {
+                if wc.wr_id == u64::MAX {
+                    sent += 1;
+                    continue;
+                }
+                arrived += 1;
+                let start = wc.wr_id as usize * 64 + Ah::GRH_LEN;
+                let text = self.mr.to_vec(start..start + 2).unwrap();
+                assert_eq!(self.qps[usize::from(text[0])].qpn(), wc.qpn, "it came to another queue pair");
+                came[usize::from(text[0])].push(text[1]);
+            }
+        }
+        came
+    }
+}
+
+/// As many receives as messages are enough, whichever queue pairs they come to, while both sides send.
+#[test]
+fn queue_pairs_that_share_their_receives_lose_nothing_in_both_directions() {
+    let (a, b) = (Shared::open("127.0.84.10"), Shared::open("127.0.84.10"));
+    a.send(&b);
+    b.send(&a);
+    let there = std::thread::scope(|scope| {
+        let there = scope.spawn(|| b.received());
+        let all: Vec<u8> = (0..Shared::EACH as u8).collect();
+        assert!(a.received().iter().all(|came| *came == all));
+        there.join().unwrap()
+    });
+    assert!(there.iter().all(|came| came.len() == Shared::EACH));
+}

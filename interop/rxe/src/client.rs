@@ -7,6 +7,7 @@ use std::time::Duration;
 use userdma::{RKey, RemoteMr, SendFlags, Wc, WcOpcode, WcStatus};
 
 use crate::Setup;
+use crate::end::End;
 use crate::ledger::{Entry, number};
 use crate::model::Model;
 use crate::ops::{Aim, Expect, Key, Kind, Op, Run, Step, status_name};
@@ -110,6 +111,9 @@ impl<'a> Client<'a> {
 
     /// All sizes of a step; false ends the work.
     fn run(&mut self, run: &Run) -> Setup<bool> {
+        if matches!(self.side.qp, End::Datagrams(_)) && !run.op.kind.is_datagram() {
+            return Err(format!("{}: no datagram does that", run.op.name).into());
+        }
         for &len in &run.sizes {
             if len + 4096 > self.options.region_len as u64 {
                 return Err(format!("{}: {len} bytes are too many for the region", run.op.name).into());
@@ -211,7 +215,7 @@ impl<'a> Client<'a> {
         wr_id: u64,
         signaled: bool,
     ) -> Result<(), userdma::Error> {
-        let (qp, side) = (&self.side.qp, self.side);
+        let side = self.side;
         // Both lie inside regions, as `run` and `prepare_landing` saw to.
         let len = usize::try_from(posted.len).unwrap_or(usize::MAX);
         let src = usize::try_from(src).unwrap_or(usize::MAX);
@@ -225,6 +229,13 @@ impl<'a> Client<'a> {
         let remote = self.remote(op, posted);
         let imm = IMM0.wrapping_add(self.messages);
         let compare = if op.kind == Kind::CasNo { !posted.old } else { posted.old };
+        let qp = match &side.qp {
+            End::Connection(qp) => qp,
+            End::Datagrams(end) => {
+                flags.set(SendFlags::SOLICITED, op.kind == Kind::SendSolicited);
+                return end.post_send(wr_id, list, (op.kind == Kind::SendImm).then_some(imm), flags);
+            }
+        };
         match op.kind {
             Kind::Send => qp.post_send(wr_id, list, flags),
             Kind::SendSolicited => {

@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod client;
+mod end;
 mod ledger;
 mod model;
 mod ops;

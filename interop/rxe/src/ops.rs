@@ -70,6 +70,11 @@ impl Kind {
         self == Self::Read || self.is_atomic()
     }
 
+    /// Whether a datagram can do it.
+    pub(crate) fn is_datagram(self) -> bool {
+        matches!(self, Self::Send | Self::SendSolicited | Self::SendImm)
+    }
+
     /// Whether it takes a receive.
     pub(crate) fn takes_receive(self) -> bool {
         matches!(self, Self::Send | Self::SendSolicited | Self::SendImm | Self::SendInv | Self::WriteImm)

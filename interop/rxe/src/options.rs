@@ -15,7 +15,7 @@ both    -d OWN ADDRESS  -p TCP-PORT (18515)  -m PATH-MTU (1024)  -P first PSN (0
         -r retry count (7)  -R RNR retry (7)  -N min RNR timer (12)  -a outstanding READs and atomics (4)
         -b region, MiB (8)  -w N type 2 memory windows over the server's region  -X WHAT plant a wrong byte
         -B poll instead of sleeping  -c FILE capture  -F FAULTS of received packets, as loss=0.01,seed=7
-        -n N connections at once (1), on TCP ports from -p on  -t SERVICE rc or uc (rc)
+        -n N connections at once (1), on TCP ports from -p on  -t SERVICE rc, uc or ud (rc)
 server  -q receives kept posted (16)  -z size of each (64 KiB)  -D MS post them later
         -E receives may end in error  -A rights of the region (wra)  -Z sleep until the client is done
 client  -S signal every operation  -1 one operation at a time";
@@ -184,6 +184,7 @@ fn service(value: &str) -> Option<QpType> {
     match value {
         "rc" => Some(QpType::Rc),
         "uc" => Some(QpType::Uc),
+        "ud" => Some(QpType::Ud),
         _ => None,
     }
 }

@@ -1,7 +1,7 @@
 //! The server: has receives posted, checks each that completes, and judges its memory by the client's ledger.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{IpAddr, TcpStream};
 use std::time::Duration;
 
 use userdma::{Wc, WcFlags, WcOpcode, WcStatus};
@@ -155,7 +155,7 @@ impl Server<'_> {
             self.errors += 1;
             return Ok(());
         }
-        let message = message_of(wc);
+        let message = message_of(wc, self.side.qp.head_len() as u64);
         self.messages.push(message);
         if let Some(imm) = wc.imm().filter(|&imm| imm != IMM0.wrapping_add(ordinal)) {
             self.report
@@ -172,23 +172,40 @@ impl Server<'_> {
             // Its receive holds no payload and is never touched.
             Message::WriteImm { .. } => 0,
         };
-        if carried > self.options.receive_len {
-            let len = self.options.receive_len;
+        let head = self.side.qp.head_len();
+        let len = self.options.receive_len - head;
+        if carried > len {
             self.report.fail(format!("receive {ordinal}: {carried} bytes in a buffer of {len}"));
             return Ok(());
         }
         let at = slot(self.options, ordinal);
         let mut got = self.side.landing.to_vec(at..at + stride(self.options))?;
         match self.options.plant {
-            Some(Plant::Recv) if carried > 0 => got[GUARD + carried - 1] ^= 1,
+            Some(Plant::Recv) if carried > 0 => got[GUARD + head + carried - 1] ^= 1,
             Some(Plant::Guard) => got[GUARD - 1] ^= 1,
             Some(Plant::Recv | Plant::Src | Plant::Read | Plant::Region) | None => {}
         }
         let mut want = blank(self.options, ordinal);
-        want[GUARD..GUARD + carried].copy_from_slice(&bytes(source_of(ordinal), carried, Role::Client));
+        // Of what stands before a datagram only the sender is the same on all devices.
+        self.check_sender(ordinal, &got[GUARD..GUARD + head]);
+        want[GUARD..GUARD + head].copy_from_slice(&got[GUARD..GUARD + head]);
+        let payload = GUARD + head..GUARD + head + carried;
+        want[payload].copy_from_slice(&bytes(source_of(ordinal), carried, Role::Client));
         // GUARD is 64.
         self.report.same(&format!("receive {ordinal}, {carried} bytes"), -64, &got, &want);
         Ok(())
+    }
+
+    /// The header before a datagram names its sender: an IPv6 header, or zeros and then an IPv4 one.
+    fn check_sender(&mut self, ordinal: u32, head: &[u8]) {
+        let peer = self.side.peer.endpoint.gid;
+        let told = match peer.ip() {
+            IpAddr::V4(_) => head.get(32..36),
+            IpAddr::V6(_) => head.get(8..24),
+        };
+        if !head.is_empty() && told.is_none_or(|told| !peer.bytes().ends_with(told)) {
+            self.report.fail(format!("receive {ordinal}: it came from {peer}, its header is {head:02x?}"));
+        }
     }
 
     /// Judges everything by the ledger.
@@ -272,8 +289,9 @@ impl Server<'_> {
     }
 }
 
-fn message_of(wc: &Wc) -> Message {
-    let len = u64::from(wc.byte_len);
+/// What a receive tells; the first `head_len` bytes are not the message's.
+fn message_of(wc: &Wc, head_len: u64) -> Message {
+    let len = u64::from(wc.byte_len).saturating_sub(head_len);
     if wc.opcode == WcOpcode::RecvRdmaWithImm {
         Message::WriteImm { len, imm: wc.imm_data }
     } else if wc.flags.contains(WcFlags::WITH_INV) {

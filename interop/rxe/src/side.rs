@@ -5,11 +5,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use userdma::{
-    AccessFlags, AsyncEvent, Cq, Device, Mr, Mw, Pd, Qp, QpState, RKey, RtrAttr, Rts, RtsAttr, SendFlags, Wc,
-    WcStatus,
+    AccessFlags, AsyncEvent, Cq, Device, Mr, Mw, Pd, QpState, RKey, RtrAttr, RtsAttr, SendFlags, Wc, WcStatus,
 };
 
 use crate::Setup;
+use crate::end::{End, Start};
 use crate::options::Options;
 use crate::pattern::{GUARD, Role, bytes};
 use crate::peer::{self, Peer};
@@ -24,7 +24,7 @@ pub(crate) struct Adapter {
 /// One side of a connection in RTS.
 #[derive(Debug)]
 pub(crate) struct Side<'a> {
-    pub(crate) qp: Qp<Rts>,
+    pub(crate) qp: End,
     cq: Cq,
     /// The region that the peer may touch.
     pub(crate) region: Mr,
@@ -81,19 +81,19 @@ impl<'a> Side<'a> {
         let cq = adapter.device.create_cq(1024)?;
         let region = pd.register(bytes(0, options.region_len, role(options)), region_rights(options))?;
         let landing = pd.alloc(landing_len(options), AccessFlags::LOCAL_WRITE)?;
-        let qp = pd
+        let builder = pd
             .create_qp(&cq, &cq)
             .service(options.service)
             .max_send_wr(128)
             .max_recv_wr(256)
             .max_send_sge(2)
             .max_recv_sge(2)
-            .psn(options.psn)
-            .build()?;
-        let mut ours = Peer { endpoint: qp.endpoint(), region: region.remote(), window: RKey::new(0) };
+            .psn(options.psn);
+        let qp = Start::new(options, builder)?;
+        let mut ours = Peer { endpoint: qp.endpoint(options), region: region.remote(), window: RKey::new(0) };
         let peer = ours.swap(&mut stream)?;
         let (rtr, rts) = attributes(options);
-        let qp = qp.connect_with(&peer.endpoint, &rtr, &rts)?;
+        let qp = qp.connect(&pd, &peer.endpoint, &rtr, &rts)?;
         let mut side =
             Self { qp, cq, region, landing, peer, windows: Vec::new(), polls: options.polls, adapter };
         if options.server.is_none() {
@@ -144,10 +144,11 @@ impl<'a> Side<'a> {
     /// Binds windows over the whole region.
     fn bind_windows(&mut self, options: &Options, pd: &Pd) -> Setup<()> {
         for _ in 0..options.windows {
+            let End::Connection(qp) = &self.qp else { return Err("datagrams have no windows".into()) };
             let mw = pd.alloc_mw()?;
             let rights = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ;
             let part = self.region.slice(..);
-            let bound = self.qp.post_bind_mw(BIND_ID, &mw, &part, rights, SendFlags::SIGNALED)?;
+            let bound = qp.post_bind_mw(BIND_ID, &mw, &part, rights, SendFlags::SIGNALED)?;
             match self.next_wc(Duration::from_secs(5))? {
                 Some(wc) if wc.wr_id == BIND_ID && wc.status == WcStatus::Success => {}
                 other => return Err(format!("the bind of a window ended with {other:?}").into()),

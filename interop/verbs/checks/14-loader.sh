@@ -40,7 +40,7 @@ if have cc && have nm && [ -n "$theirs" ] && [ -e /usr/include/infiniband/verbs.
     ln -sf "$work/libibverbs.so" "$work/alone/libibverbs.so.1"
     if cc -Wall -Werror -o "$work/nodelete" "$here/nodelete.c" -ldl -lpthread > "$work/out" 2>&1; then
         chmod a+rx "$work/nodelete"
-        if plainly timeout 60 env LD_LIBRARY_PATH="$work/alone" USERDMA_DEVICES=127.0.94.2 "$work/nodelete" \
+        if plainly timeout $limit env LD_LIBRARY_PATH="$work/alone" USERDMA_DEVICES=127.0.94.2 "$work/nodelete" \
             > "$work/out" 2>&1 && grep -q '^all is well$' "$work/out"; then
             pass "nodelete.c: the library stays when its last handle is closed"
         else

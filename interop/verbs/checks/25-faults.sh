@@ -6,9 +6,9 @@ mkdir -m 777 "$work/capture"
 with_options() { # NAME CHECK "OPTIONS" COMMAND...
     local options=$3 name=$1 check=$2; shift 3
     # shellcheck disable=SC2086
-    run() { plainly timeout 60 "$userdma" run $options "$@"; }
+    run() { plainly timeout $limit "$userdma" run $options "$@"; }
     pair "$name" "$check" "$@"
-    run() { plainly timeout 60 "$userdma" run "$@"; }
+    run() { plainly timeout $limit "$userdma" run "$@"; }
 }
 
 judge() { # NAME FILES...   tshark's opinion and ours

@@ -1,6 +1,6 @@
 # rdma-core's own suite.
 # shellcheck shell=bash disable=SC2154
-plainly timeout 600 "$work/pyverbs" "$userdma" > "$work/out" 2>&1
+plainly timeout 1800 "$work/pyverbs" "$userdma" > "$work/out" 2>&1
 case $? in
     0) pass "$(tail -1 "$work/out"), as expected" ;;
     77) skip "$(tail -1 "$work/out")" ;;

@@ -110,7 +110,7 @@ real() { # NAME PATTERNS... -- COMMAND...    with what is wanted in $with_real
     unshare -m sh -c 'mount -t tmpfs none /sys/class && cd /sys/class && mkdir -p infiniband/mlx5_9 infiniband_verbs/uverbs4 &&
         echo "1: CA" > infiniband/mlx5_9/node_type && exec "$@"' sh \
         setpriv --reuid 65534 --regid 65534 --clear-groups --no-new-privs env USERDMA_WITH_REAL="$with_real" \
-        timeout 60 "$userdma" run --device 127.0.75.97 -- "$@" > "$work/out" 2>&1 || { bad "$name"; return; }
+        timeout $limit "$userdma" run --device 127.0.75.97 -- "$@" > "$work/out" 2>&1 || { bad "$name"; return; }
     for p in "${patterns[@]}"; do
         case $p in
             '!'*) if grep -Eq -- "${p#!}" "$work/out"; then echo "there is: ${p#!}" >> "$work/out"; bad "$name"; return; fi ;;

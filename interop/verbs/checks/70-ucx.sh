@@ -4,11 +4,11 @@ ucx() { # TRANSPORTS TEST SIZE
     local name="ucx_perftest $2, $3 bytes, $1" env server s1 s2
     port=$((port + 1))
     env=(env UCX_TLS="$1" UCX_NET_DEVICES=roce_lo:1 UCX_WARN_UNUSED_ENV_VARS=n)
-    plainly timeout 20 "${env[@]}" "$userdma" run --device 127.0.42.1 -- ucx_perftest -p $port > "$work/server" 2>&1 & server=$!
+    plainly timeout $limit "${env[@]}" "$userdma" run --device 127.0.42.1 -- ucx_perftest -p $port > "$work/server" 2>&1 & server=$!
     if ! listening $port $server; then
         cp "$work/server" "$work/out"; bad "$name: the server does not listen"; kill $server 2> /dev/null; wait $server; return
     fi
-    plainly timeout 20 "${env[@]}" "$userdma" run --device 127.0.42.2 -- ucx_perftest -p $port 127.0.0.1 -t "$2" -s "$3" -n 2000 -w 100 \
+    plainly timeout $limit "${env[@]}" "$userdma" run --device 127.0.42.2 -- ucx_perftest -p $port 127.0.0.1 -t "$2" -s "$3" -n 2000 -w 100 \
         > "$work/out" 2>&1; s2=$?
     wait $server; s1=$?
     if [ $s1 -eq 0 ] && [ $s2 -eq 0 ] && grep -Eq '^Final: +2000 ' "$work/out"; then pass "$name"; return; fi

@@ -4,7 +4,7 @@
 ucx_env=(UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=roce_lo:1 UCX_WARN_UNUSED_ENV_VARS=n)
 mpi() { # NAME RANKS -- LAUNCHER...
     local name=$1 ranks=$2; shift 3
-    plainly env HOME="$work/home" "${ucx_env[@]}" timeout 90 "$userdma" run -- "$@" > "$work/out" 2>&1
+    plainly env HOME="$work/home" "${ucx_env[@]}" timeout $limit "$userdma" run -- "$@" > "$work/out" 2>&1
     local status=$?
     if [ $status -eq 0 ] && grep -q "^all is well, $ranks ranks\$" "$work/out"; then
         pass "$name, $ranks ranks"
@@ -24,7 +24,7 @@ else
     openmpi=(mpirun.openmpi --oversubscribe --mca pml ucx --mca osc ucx --mca btl '^vader,tcp,openib,uct' --mca plm_rsh_agent false)
     mpi "Open MPI" 2 -- "${openmpi[@]}" -n 2 "$work/mpi.openmpi"
     mpi "Open MPI" 4 -- "${openmpi[@]}" -n 4 "$work/mpi.openmpi"
-    if [ -n "${FULL:-}" ]; then mpi "Open MPI" 64 -- "${openmpi[@]}" -n 64 "$work/mpi.openmpi" 2048; fi
+    if [ "${FULL:-0}" = 1 ]; then mpi "Open MPI" 64 -- "${openmpi[@]}" -n 64 "$work/mpi.openmpi" 2048; fi
 fi
 if ! have mpicc.mpich || ! have ucx_perftest; then
     skip "MPICH: libmpich-dev or UCX is not installed"

@@ -29,6 +29,7 @@ fn all_fields_are_read() {
         wire = "rocev2"
         max_window = 131072
         recv_buffer = 4194304
+        lids = true
         [[device]]
         interface = "lo"
     "#;
@@ -39,6 +40,7 @@ fn all_fields_are_read() {
         mtu: Some(Mtu::Mtu1024),
         max_window: Some(131_072),
         recv_buffer: Some(4_194_304),
+        lids: true,
     };
     assert_eq!(devices[0], wanted);
     assert_eq!((devices[1].name.as_str(), devices[1].addresses[0].is_ipv4()), ("roce_lo", true));

@@ -41,6 +41,8 @@ pub(crate) struct View {
     pub(crate) number: usize,
     /// In network order.
     pub(crate) guid: [u8; 8],
+    /// Of its port; 0 if it has none.
+    pub(crate) lid: u16,
     /// The GID table: each address, and the interface that has it.
     pub(crate) gids: Vec<(IpAddr, Option<String>)>,
 }
@@ -123,7 +125,7 @@ fn port(made: &mut Made, view: &View) {
         ("phys_state", "5: LinkUp"),
         ("rate", "10 Gb/sec (1X QDR)"),
         ("link_layer", "Ethernet"),
-        ("lid", "0x0"),
+        ("lid", &format!("{:#x}", view.lid)),
         ("lid_mask_count", "0"),
         ("sm_lid", "0x0"),
         ("sm_sl", "0"),
@@ -213,7 +215,7 @@ mod tests {
             (IpAddr::from([10, 0, 0, 1]), Some("eth0".to_owned())),
             ("2001:db8::1".parse().unwrap(), Some("eth0".to_owned())),
         ];
-        View { name: "roce_eth0".to_owned(), number: 2, guid: [2, 0, 10, 0xff, 0xfe, 0, 0, 1], gids }
+        View { name: "roce_eth0".to_owned(), number: 2, guid: [2, 0, 10, 0xff, 0xfe, 0, 0, 1], lid: 1, gids }
     }
 
     fn text<'a>(entries: &'a [Entry], end: &str) -> &'a str {
@@ -232,6 +234,7 @@ mod tests {
         assert_eq!(text(&entries, "/gid_attrs/ndevs/1"), "eth0\n");
         assert_eq!(text(&entries, "/node_guid"), "0200:0aff:fe00:0001\n");
         assert_eq!(text(&entries, "/pkeys/0"), "0xffff\n");
+        assert_eq!(text(&entries, "/ports/1/lid"), "0x1\n");
         assert_eq!(text(&entries, "/net/eth0"), "/sys/class/net/eth0");
         assert_eq!(text(&entries, "/dev/infiniband/uverbs2"), "/dev/null");
     }

@@ -10,9 +10,16 @@ pub(super) struct Ledger {
     /// Requests up to here have completed, or were passed over.
     done: usize,
     has_failed: bool,
+    /// Requests of several users: one that fails says nothing of those behind it, and none is flushed or forgotten.
+    is_shared: bool,
 }
 
 impl Ledger {
+    /// Of a queue that others may share.
+    pub(super) fn shared() -> Self {
+        Self { is_shared: true, ..Self::default() }
+    }
+
     /// The identifier of the request that is posted next.
     pub(super) fn next_id(&self) -> u64 {
         self.signaled.len() as u64
@@ -38,13 +45,16 @@ impl Ledger {
                 assert!(!self.has_failed, "{queue}: {wc:?} succeeds after a failure");
                 assert!(self.signaled[number], "{queue}: {wc:?} was not asked for");
             }
-            self.has_failed |= wc.status != WcStatus::Success;
+            self.has_failed |= wc.status != WcStatus::Success && !self.is_shared;
             self.done = number + 1;
         }
     }
 
     /// The queue pair went through RESET: what was posted is forgotten without completions.
     pub(super) fn forget(&mut self) {
+        if self.is_shared {
+            return;
+        }
         self.done = self.signaled.len();
         self.has_failed = false;
     }
@@ -56,6 +66,9 @@ impl Ledger {
 
     /// Requests that have not completed and must, in the end.
     pub(super) fn owed(&self) -> usize {
+        if self.is_shared {
+            return 0;
+        }
         self.signaled[self.done..].iter().filter(|signaled| **signaled).count()
     }
 }
@@ -93,6 +106,16 @@ mod tests {
     #[should_panic(expected = "passes one")]
     fn a_completion_that_is_left_out_is_found() {
         book(&[true, true], &[wc(1, WcStatus::Success)]);
+    }
+
+    #[test]
+    fn a_shared_queue_goes_on_after_a_failure() {
+        let mut ledger = Ledger::shared();
+        (0..3).for_each(|_| ledger.posted(true));
+        ledger.completed("SRQ", &[wc(0, WcStatus::RemInvReqErr), wc(1, WcStatus::Success)]);
+        ledger.forget();
+        ledger.completed("SRQ", &[wc(2, WcStatus::Success)]);
+        assert_eq!(ledger.owed(), 0);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! - [`responder`]: requests to a queue pair that has memory to lose.
 //! - [`requester`]: answers to a queue pair that has asked.
 //! - [`unreliable`]: the responder's programs for an unreliable connection.
+//! - [`datagrams`]: the same for a queue pair of datagrams, with receives of its own or shared ones.
 //!
 //! Packets of all but the first carry the ICRC that fits, so that nothing stops at the door, and name PSNs, keys and
 //! addresses relative to those that would be right, so that a changed byte is a near miss. After each packet the scene
@@ -32,8 +33,13 @@ use userdma_verbs::QpType;
 pub type Target = fn(&[u8]);
 
 /// Every target of this crate, by the name of its folder in the corpus.
-pub const TARGETS: [(&str, Target); 4] =
-    [("packet", packet), ("requester", requester), ("responder", responder), ("unreliable", unreliable)];
+pub const TARGETS: [(&str, Target); 5] = [
+    ("packet", packet),
+    ("requester", requester),
+    ("responder", responder),
+    ("unreliable", unreliable),
+    ("datagrams", datagrams),
+];
 
 /// Requests of a peer that obeys no rule.
 ///
@@ -49,6 +55,14 @@ pub fn responder(bytes: &[u8]) {
 /// If the device does what it must not.
 pub fn requester(bytes: &[u8]) {
     run(Role::Requester, QpType::Rc, bytes);
+}
+
+/// Datagrams of peers that obey no rule.
+///
+/// # Panics
+/// If the device does what it must not.
+pub fn datagrams(bytes: &[u8]) {
+    run(Role::Responder, QpType::Ud, bytes);
 }
 
 /// Packets of a peer that obeys no rule, to an unreliable connection.

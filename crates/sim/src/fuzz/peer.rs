@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use userdma_mem::FrameMeta;
-use userdma_verbs::{Msn, PKey, Psn, Qpn};
+use userdma_verbs::{Msn, PKey, Psn, QKey, Qpn};
 use userdma_wire::{
-    Aeth, AtomicAckEth, AtomicEth, ExtHeaders, Feth, IcrcCheck, Ieth, Opcode, Operation, OwnedPacket, Packet,
-    Pseudo, Reth, Syndrome, XrcEth,
+    Aeth, AtomicAckEth, AtomicEth, Deth, ExtHeaders, Feth, IcrcCheck, Ieth, Opcode, Operation, OwnedPacket,
+    Packet, Pseudo, Reth, Syndrome, XrcEth,
 };
 
 use super::arena::Arena;
 use super::program::{Answer, AnswerKind, Request, payload_len};
-use crate::{Fate, Transit};
+use crate::{Fate, QKEY, Transit};
 
 /// What the queue pair asked for with a PSN.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -206,8 +206,9 @@ fn put_headers(packet: &mut OwnedPacket, step: &Request, arena: &Arena) {
     let len = u32::from(step.len) << if step.flags & Request::HUGE == 0 { 0 } else { 16 };
     let ext = &mut packet.ext;
     ext.xrc_eth = has(ExtHeaders::XRCETH).then(|| XrcEth::new(1));
-    ext.deth =
-        has(ExtHeaders::DETH).then(|| userdma_wire::Deth::new(userdma_verbs::QKey::new(1), Qpn::new(2)));
+    // What is far for memory is a wrong key for datagrams.
+    let qkey = if far == 0 { QKEY } else { QKey::new(1) };
+    ext.deth = has(ExtHeaders::DETH).then(|| Deth::new(qkey, Qpn::new(2)));
     ext.feth = has(ExtHeaders::FETH).then(|| Feth::new(1, 0));
     ext.reth = has(ExtHeaders::RETH).then(|| Reth::new(va, rkey, len));
     ext.atomic_eth =

@@ -4,6 +4,7 @@
 //! and a seed can be written ([`Step::write`]).
 
 use arbitrary::{Arbitrary, Result, Unstructured};
+use userdma_verbs::QpType;
 use userdma_wire::{ExtHeaders, Opcode};
 
 /// Which half of the queue pair is under test.
@@ -28,7 +29,7 @@ pub(super) struct Setup {
     /// Bits 0 to 2 REMOTE_WRITE, _READ, _ATOMIC; 3 stays in RTR; 4 MTU 1024, else 256; 5 tiny completion queues;
     /// 6 every send is signaled; 7 IPv6.
     pub(super) bits: u8,
-    /// Bits 0 to 2 READs outstanding; 3 to 5 `rnr_retry`; 6 and 7 `retry_cnt`.
+    /// Bits 0 to 2 READs outstanding, for datagrams bit 0 a shared receive queue; 3 to 5 `rnr_retry`; 6 and 7 `retry_cnt`.
     pub(super) limits: u8,
     /// How far before the wrap of the PSNs both sides begin.
     pub(super) before_wrap: u8,
@@ -87,9 +88,14 @@ impl Request {
         Opcode::from_byte(self.opcode).unwrap_or(Opcode::ALL[usize::from(self.opcode) % Opcode::ALL.len()])
     }
 
-    /// The same of an unreliable connection, where that has such an opcode.
-    pub(super) fn to_unreliable(self) -> Self {
-        let opcode = self.opcode() as u8 & 0x1f | 0x20;
+    /// The same of another service than the reliable connection, where that has such an opcode.
+    pub(super) fn of_service(self, service: QpType) -> Self {
+        let bits = match service {
+            QpType::Uc => 0x20,
+            QpType::Ud => 0x60,
+            QpType::Rc | QpType::XrcSend | QpType::XrcRecv => return self,
+        };
+        let opcode = self.opcode() as u8 & 0x1f | bits;
         if Opcode::from_byte(opcode).is_some() { Self { opcode, ..self } } else { self }
     }
 

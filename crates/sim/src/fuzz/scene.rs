@@ -2,9 +2,11 @@
 
 mod work;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use userdma_mem::{Frame, FrameMeta, LinkId};
+use userdma_objects::{Srq, UdAddr};
 use userdma_verbs::{
     AccessFlags, AsyncEvent, Mtu, Psn, QpAttr, QpAttrMask, QpState, QpType, Qpn, SendFlags, SendOp, Time,
     WcStatus,
@@ -14,7 +16,7 @@ use super::arena::Arena;
 use super::ledger::Ledger;
 use super::peer::Peer;
 use super::program::{Request, Role, Setup, Step};
-use crate::{ConnectOptions, Memory, Pair, PairOptions, QpEnd};
+use crate::{ConnectOptions, Memory, Pair, PairOptions, QKEY, QpEnd};
 
 /// Host 1 is the device under test; host 0 has the other end of the healthy connection and, under the same address, the
 /// program as the peer of the queue pair under test.
@@ -22,6 +24,10 @@ pub(super) struct Scene {
     pair: Pair,
     options: ConnectOptions,
     under_test: QpEnd,
+    /// Where its receives are, if not in a queue of its own.
+    srq: Option<Arc<Srq>>,
+    /// Whom its datagrams are for: the program. Connections have none.
+    to: Option<UdAddr>,
     healthy: [QpEnd; 2],
     memories: [Memory; 2],
     arena: Arena,
@@ -48,19 +54,24 @@ impl Scene {
             [0, 1].map(|side: usize| pair.hosts[side].memory(2 * HEALTHY, AccessFlags::LOCAL_WRITE));
         let arena = Arena::new(&mut pair.hosts[1]);
         let options = ConnectOptions { service, ..options(setup) };
-        let under_test = pair.create(1, &options);
+        let is_datagram = service == QpType::Ud;
+        let srq = (is_datagram && setup.limits & 1 != 0).then(|| pair.hosts[1].create_srq(SHARED));
+        let under_test = pair.hosts[1].create_on(&options, srq.as_deref());
+        let to = is_datagram.then(|| UdAddr { remote_qpn: PEER, ..pair.addr_of(0, &under_test) });
         let peer = Peer::new(meta(&pair), under_test.qp.qpn(), options.mtu.bytes() as usize, options.psn[1]);
         pair.net.set_filter(peer.watch(PEER));
         let mut scene = Self {
             pair,
             options,
             under_test,
+            to,
             healthy,
             memories,
             arena,
             peer,
             sends: Ledger::default(),
-            recvs: Ledger::default(),
+            recvs: if srq.is_some() { Ledger::shared() } else { Ledger::default() },
+            srq,
             is_rtr_only: role == Role::Responder && setup.bits & 0x08 != 0,
             is_tiny: setup.bits & 0x20 != 0,
             has_rejoined: false,
@@ -69,7 +80,7 @@ impl Scene {
             rounds: 0,
         };
         scene.join();
-        if !scene.is_rtr_only {
+        if !scene.is_rtr_only && !is_datagram {
             let bind = SendOp::BindMw(scene.arena.bind());
             scene.post_with(bind, SendFlags::empty(), 0, false);
             scene.pair.progress();
@@ -94,8 +105,7 @@ impl Scene {
             Step::Request(request) => {
                 let expected = self.attr().rq_psn;
                 self.bad_icrcs += u64::from(request.flags & Request::BAD_ICRC != 0);
-                let is_unreliable = self.options.service == QpType::Uc;
-                let request = if is_unreliable { request.to_unreliable() } else { *request };
+                let request = request.of_service(self.options.service);
                 let packet = self.peer.request(&request, expected, &self.arena);
                 self.deliver(&packet);
             }
@@ -168,7 +178,7 @@ impl Scene {
         let up = if self.is_rtr_only { &crate::pair::UP[..2] } else { &crate::pair::UP[..] };
         let qpn = self.under_test.qp.qpn();
         for &(state, mask) in up {
-            let attr = self.pair.attr(1, PEER, &self.options, state);
+            let attr = QpAttr { qkey: QKEY, ..self.pair.attr(1, PEER, &self.options, state) };
             self.pair.modify(1, qpn, &attr, crate::pair::mask_of(self.options.service, mask));
         }
     }
@@ -257,6 +267,9 @@ impl Scene {
         let now = self.pair.now();
         let host = &mut self.pair.hosts[1];
         host.shard.destroy_qp(now, self.under_test.qp.qpn()).expect("a queue pair that is there");
+        if let Some(srq) = &self.srq {
+            host.shard.destroy_srq(srq.srqn()).expect("a queue that nobody uses");
+        }
         self.arena.close(host);
         let qpn = self.under_test.qp.qpn();
         self.deliver_to_nobody(qpn);
@@ -325,6 +338,9 @@ fn meta(pair: &Pair) -> FrameMeta {
 
 /// The number of the program's queue pair: host 0 has none like it.
 const PEER: Qpn = Qpn::new(0x7f00);
+
+/// Receives that a shared queue holds.
+const SHARED: u32 = 16;
 
 /// Bytes of a message of the healthy connection.
 const HEALTHY: usize = 64;

@@ -34,6 +34,25 @@ fn a_message_of_an_unreliable_connection_is_executed() {
 }
 
 #[test]
+fn a_datagram_is_taken_and_one_is_sent_with_receives_of_its_own_and_shared_ones() {
+    let send = Request { opcode: 4, payload: 20, ..Request::default() };
+    let wrong = Request { flags: Request::FAR, ..send };
+    for limits in [0, 1] {
+        let mut scene = Scene::new(Role::Responder, QpType::Ud, &Setup { limits, ..SETUP });
+        scene.step(&Step::Recv(Recv { kind: 0, len: 100 }));
+        scene.step(&Step::Request(wrong));
+        assert_eq!(scene.under_test.recv_cq.len(), 0, "a wrong key");
+        scene.step(&Step::Request(send));
+        assert_eq!(scene.under_test.recv_cq.len(), 1);
+        scene.check();
+        scene.step(&Step::Post(Post { kind: 0, flags: 1, len: 100 }));
+        scene.check();
+        assert_eq!((scene.sends.next_id(), scene.sends.owed()), (1, 0), "the datagram has left");
+        scene.finish();
+    }
+}
+
+#[test]
 fn an_answer_fits_what_was_asked() {
     let answer = Step::Answer(Answer { kind: 0, psn: 0, syndrome: 0, more: 0 });
     let read = Step::Post(Post { kind: 2, flags: 1, len: 600 });

@@ -26,7 +26,11 @@ impl Scene {
             _ => 0,
         };
         let wr = RecvWr { wr_id: self.recvs.next_id(), sgl: &[first, second][..count] };
-        if self.pair.hosts[1].post_recv(&self.under_test, &wr).is_ok() {
+        let posted = match &self.srq {
+            Some(srq) => srq.post_recv(&wr),
+            None => self.pair.hosts[1].post_recv(&self.under_test, &wr),
+        };
+        if posted.is_ok() {
             self.recvs.posted(true);
         }
     }
@@ -68,7 +72,12 @@ impl Scene {
             if flags.contains(SendFlags::INLINE) { &inline[..inline.len().min(len as usize)] } else { &[] };
         let wr =
             SendWr { wr_id: self.sends.next_id(), op, flags, sgl: &[sge][..usize::from(has_data)], inline };
-        if self.pair.hosts[1].post_send(&self.under_test, &wr).is_ok() {
+        let (host, end) = (&self.pair.hosts[1], &self.under_test);
+        let posted = match &self.to {
+            Some(to) => end.qp.post_datagram(&wr, to).map(|()| host.ring(end.qp.qpn())),
+            None => host.post_send(end, &wr),
+        };
+        if posted.is_ok() {
             self.sends.posted(flags.contains(SendFlags::SIGNALED) || self.options.sq_sig_all);
         }
     }
