@@ -56,9 +56,6 @@ impl Host {
             .collect::<Result<_, _>>()
             .map_err(system("descriptor of a socket"))?;
         let shared = Shared {
-            _forked: fork::Sockets::note(
-                links.iter().map(AsFd::as_fd).chain(sockets.iter().map(AsFd::as_fd)),
-            ),
             doorbells: shard.doorbells(),
             core: Gated::new(Core::new(shard, links.into_iter().map(Link::Udp).collect())),
             commands: Commands::default(),
