@@ -247,4 +247,4 @@ impl Keeper {
 const STACK_BYTES: usize = 256 << 10;
 /// How long to wait before the second attempt to find an agent, and at most before one.
 const AGAIN_NS: u64 = 20_000_000;
-const SELDOM_NS: u64 = 500_000_000;
+const SELDOM_NS: u64 = 2_000_000_000;

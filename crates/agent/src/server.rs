@@ -291,7 +291,7 @@ impl Agent {
         let (slot, addresses) = (held.slot, held.place.addresses.clone());
         let is_owner = |service: &Service| service.is_owner(&self.desk, &held.place, slot, locks);
         if !self.service.as_ref().is_some_and(is_owner) {
-            self.tell(|| ServiceEvent::Wrong(peer));
+            self.tell(|| ServiceEvent::Unknown { peer, slot });
             return self.end(at, None);
         }
         self.keep(&held.place, slot);

@@ -356,9 +356,11 @@ fn who_asks_for_what_is_not_his_is_cut_off() {
     let place = [&4791_u16.to_be_bytes()[..], &[1], &ip].concat();
     let register = [&[2], &place[..], &victim.slot.to_be_bytes(), &[0; 16], &[0]].concat();
     let other_port = [&[1, 0, 0], &53_u16.to_be_bytes()[..], &[1], &ip].concat();
-    for (message, expected) in
-        [(register, "says what makes no sense, cut off"), (other_port, "port 4791 only")]
-    {
+    for (message, expected) in [
+        (register, "has slot 1, it says, of which nothing is known here, cut off"),
+        (other_port, "port 4791 only"),
+        (vec![9], "says what makes no sense, cut off"),
+    ] {
         let socket =
             socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
         connect(&socket, &SocketAddrUnix::new_abstract_name(b"userdma/1/service/wrong").unwrap()).unwrap();

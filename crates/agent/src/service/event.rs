@@ -64,6 +64,13 @@ pub enum ServiceEvent {
         /// Why.
         why: String,
     },
+    /// A process says that it has a slot since before, and cannot show that it is its: keeper and service were both killed, say.
+    Unknown {
+        /// Whose.
+        peer: Peer,
+        /// The slot.
+        slot: u16,
+    },
     /// A process broke the rules of the protocol, and is not listened to any more.
     Wrong(Peer),
     /// A user has so many connections that no more are taken.
@@ -104,6 +111,9 @@ impl fmt::Display for ServiceEvent {
                 write!(f, "owner of slot {slot} on {address} ended while there was no service")
             }
             Self::Refused { peer, why } => write!(f, "{}: device refused: {why}", Of(peer)),
+            Self::Unknown { peer, slot } => {
+                write!(f, "{}: has slot {slot}, it says, of which nothing is known here, cut off", Of(peer))
+            }
             Self::Wrong(peer) => write!(f, "{}: says what makes no sense, cut off", Of(peer)),
             Self::Crowded(peer) => write!(f, "{}: too many connections of this user, cut off", Of(peer)),
             Self::KeeperLost(error) => write!(f, "keeper lost ({error}): it is started again"),
