@@ -4,6 +4,8 @@
 //! It hands out slots and sockets, and takes slots back when their connections end. If it dies, the processes notice, one of
 //! them takes its name and its part, and the others register again; nothing that is connected is touched.
 
+mod service;
+
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,10 +22,10 @@ use crate::desk::{Desk, Grant, LAST_SLOT};
 use crate::group::Group;
 use crate::locks::Locks;
 use crate::message::{MAX_LEN, Place, Refusal, Reply, Request};
+use crate::packet;
 use crate::park::Park;
-use crate::service::{self, Service, ServiceEvent};
+use crate::service::{Service, ServiceEvent};
 use crate::wait::timespec;
-use crate::{names, packet};
 
 /// Starts an agent that listens on `listener`, which has its name.
 pub(crate) fn start(listener: OwnedFd) -> io::Result<()> {
@@ -115,24 +117,6 @@ impl Agent {
         fds[1..=self.clients.len()].iter().enumerate().filter_map(is_ready).collect()
     }
 
-    /// What a service does beside serving: slots whose owner is dead go back, and the keeper is there.
-    fn look_after_service(&mut self) {
-        let Some(service) = &mut self.service else { return };
-        for (ip, port, slot) in service.dead(&self.desk) {
-            service.tell(&ServiceEvent::Lost { address: ip, slot });
-            let place = Place { port, addresses: vec![ip] };
-            self.desk.release(&place, slot, None, clock::now());
-            service.keep(&self.desk, &place, slot);
-        }
-        service.look_after_keeper(&self.desk);
-    }
-
-    fn tell(&mut self, event: impl FnOnce() -> ServiceEvent) {
-        if let Some(service) = &mut self.service {
-            service.tell(&event());
-        }
-    }
-
     /// Takes in who waits at the door, if it is one of ours.
     fn accept(&mut self) {
         while crate::wait::is_readable(&self.listener) {
@@ -147,19 +131,6 @@ impl Agent {
                 self.clients.push(Client { socket, peer, holds: None, is_over: false });
             }
         }
-    }
-
-    /// Whether somebody is one of ours: of our user, or of any who has not too many connections.
-    fn may_enter(&mut self, peer: Peer) -> bool {
-        if self.service.is_none() {
-            return peer.uid == names::our_uid();
-        }
-        let connections = self.clients.iter().filter(|client| client.peer.uid == peer.uid).count();
-        if connections >= service::MAX_CONNECTIONS {
-            self.tell(|| ServiceEvent::Crowded(peer));
-            return false;
-        }
-        true
     }
 
     /// Handles what a client says, or that it has gone.
@@ -213,17 +184,6 @@ impl Agent {
             Ok(grant) => self.hand_out(at, place, taken, &grant),
             Err(refusal) => self.refuse(at, refusal),
         }
-    }
-
-    /// Whether a service hears a claim of this user.
-    fn admit(&self, user: u32, place: &Place) -> Result<(), Refusal> {
-        let Some(service) = &self.service else { return Ok(()) };
-        let held = self
-            .clients
-            .iter()
-            .filter(|client| client.peer.uid == user)
-            .filter_map(|client| client.holds.as_ref());
-        service.admit(user, place, held.map(|held| held.place.addresses.len()).sum())
     }
 
     fn refuse(&mut self, at: usize, refusal: Refusal) {
@@ -283,45 +243,6 @@ impl Agent {
         if sent.is_err() {
             self.end(at, None);
         }
-    }
-
-    /// A device that was there before the service was started shows its locks, and goes on.
-    fn resume(&mut self, at: usize, held: Held, locks: &[OwnedFd]) {
-        let peer = self.clients[at].peer;
-        let (slot, addresses) = (held.slot, held.place.addresses.clone());
-        let is_owner = |service: &Service| service.is_owner(&self.desk, &held.place, slot, locks);
-        if !self.service.as_ref().is_some_and(is_owner) {
-            self.tell(|| ServiceEvent::Unknown { peer, slot });
-            return self.end(at, None);
-        }
-        self.keep(&held.place, slot);
-        self.clients[at].holds = Some(held);
-        self.tell(|| ServiceEvent::Resumed { peer, slot, addresses });
-        if self.send(at, &Reply::Registered, &[]).is_err() {
-            self.end(at, None);
-        }
-    }
-
-    /// Sees to it that a slot outlives the service.
-    fn keep(&mut self, place: &Place, slot: u16) {
-        if let Some(service) = &mut self.service {
-            service.keep(&self.desk, place, slot);
-        }
-    }
-
-    /// Gives a client the socket of another slot of the same user, if there is one.
-    fn hand_neighbor(&self, at: usize, address: u8, slot: u16) {
-        let Client { peer, holds: Some(Held { place, .. }), .. } = &self.clients[at] else { return };
-        let ip = place.addresses.get(usize::from(address));
-        let is_own = |ip: &&IpAddr| {
-            let slot = self.desk.slot(**ip, place.port, slot);
-            slot.is_some_and(|slot| slot.is_used && slot.user == Some(peer.uid))
-        };
-        let group = ip.filter(is_own).and_then(|ip| self.desk.group(*ip, place.port));
-        let socket = group.and_then(|group| group.socket(slot).ok());
-        let socket: Vec<_> = socket.iter().map(AsFd::as_fd).collect();
-        // If there is no room for the answer, nobody waits for it.
-        let _ = self.send(at, &Reply::Neighbor { address, slot }, &socket);
     }
 
     /// Sends an address's parks to everybody who has a slot there. A service's stay with it.
