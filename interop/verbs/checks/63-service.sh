@@ -2,7 +2,7 @@
 # killed and started again; and one that nobody trusts.
 # shellcheck shell=bash disable=SC2034,SC2154
 serve() { # [PREFIX...]   appends what it says to $work/service
-    "$@" "${inside[@]}" "$userdma" agent 2>> "$work/service" & service=$!
+    "${inside[@]}" "$@" "$userdma" agent 2>> "$work/service" & service=$!
 }
 # Waits until so many lines of the service match.
 heard() { # COUNT PATTERN
