@@ -53,10 +53,10 @@ fn start_keeper(last: &mut Option<Child>) -> io::Result<()> {
 fn log(event: &ServiceEvent) {
     // If nobody reads, the service goes on.
     let _ = writeln!(io::stderr(), "userdma agent: {event}");
-    match event {
-        ServiceEvent::Started { .. } => notify(b"READY=1"),
-        ServiceEvent::Stopping { .. } => notify(b"STOPPING=1"),
-        _ => {}
+    if matches!(event, ServiceEvent::Started { .. }) {
+        notify(b"READY=1");
+    } else if matches!(event, ServiceEvent::Stopping { .. }) {
+        notify(b"STOPPING=1");
     }
 }
 
