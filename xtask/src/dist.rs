@@ -77,6 +77,9 @@ fn lay_out(root: &Path, [program, library]: &[PathBuf; 2], tree: &Path, needed: 
     for licence in ["LICENSE-APACHE", "LICENSE-MIT"] {
         fs::copy(root.join(licence), doc.join(licence)).map_err(failed)?;
     }
+    for file in ["service.md", "userdma.service"] {
+        fs::copy(root.join("docs").join(file), doc.join(file)).map_err(failed)?;
+    }
     fs::write(doc.join("README.md"), readme(needed)).map_err(failed)
 }
 
@@ -91,6 +94,7 @@ fn readme(needed: Glibc) -> String {
          bin/userdma run --device 127.0.0.2 -- ib_write_bw            # an unmodified verbs program, first terminal\n\
          bin/userdma run --device 127.0.0.3 -- ib_write_bw 127.0.0.1  # second terminal\n\
          bin/userdma devices                                          # what is here, and what could be better\n\
+         bin/userdma agent                                            # share the addresses among all users: service.md\n\
          bin/userdma run --help\n\
          ```\n\n\
          `bin/userdma` looks for the library in `../lib/userdma`; keep the two together. No spaces or colons may be in the\n\

@@ -10,12 +10,16 @@ use userdma_link::clock;
 use userdma_link::descriptors::Peer;
 
 use crate::message::{MAX_LEN, Place, Refusal, Reply, Request};
+use crate::names::Name;
+use crate::service::find;
 use crate::{names, packet, server, wait};
 
 /// What the agent gave, still in this thread's descriptors.
 #[derive(Debug)]
 pub(crate) struct Granted {
     pub(crate) agent: OwnedFd,
+    /// Who that is: the user's agent or the service.
+    pub(crate) who: Name,
     pub(crate) slot: u16,
     pub(crate) first_index: u16,
     /// The address whose port was taken, if the slot is on the fallback port.
@@ -38,12 +42,16 @@ pub(crate) enum Failure {
     Refused(Refusal),
 }
 
-/// Gets a slot on all addresses of `place`, or on those with the port `fallback`.
+/// Gets a slot on all addresses of `place`, or on those with the port `fallback`: from the service, if there is one and it has
+/// the port, else from the user's agent.
 pub(crate) fn claim(place: &Place, fallback: Option<u16>) -> Result<Granted, Failure> {
+    if let Some(granted) = find::claim(place)? {
+        return Ok(granted);
+    }
     let end = clock::now().plus_nanos(PATIENCE_NS);
     loop {
         let agent = find()?;
-        match ask(agent, place, fallback) {
+        match ask(agent, Name::Agent, place, fallback) {
             Err(Failure::Refused(Refusal::Early)) if clock::now() < end => std::thread::sleep(EARLY),
             // It left or died in this moment: the next one.
             Ok(None) if clock::now() < end => std::thread::sleep(MOMENT),
@@ -60,9 +68,9 @@ pub(crate) fn find() -> Result<OwnedFd, Failure> {
     let end = clock::now().plus_nanos(PATIENCE_NS);
     let mut is_crowded = false;
     while clock::now() < end {
-        match names::connect_to_agent() {
+        match names::connect_to(Name::Agent) {
             Ok(Some(agent)) => return checked(agent),
-            Ok(None) => match names::listen_as_agent().map_err(no_agent("socket of the agent"))? {
+            Ok(None) => match names::listen_as(Name::Agent).map_err(no_agent("socket of the agent"))? {
                 Some(listener) => server::start(listener).map_err(no_agent("thread of the agent"))?,
                 // Somebody has the name and does not listen yet.
                 None => std::thread::sleep(MOMENT),
@@ -91,7 +99,12 @@ fn checked(agent: OwnedFd) -> Result<OwnedFd, Failure> {
 }
 
 /// Asks this agent; `None` if it has gone.
-fn ask(agent: OwnedFd, place: &Place, fallback: Option<u16>) -> Result<Option<Granted>, Failure> {
+pub(crate) fn ask(
+    agent: OwnedFd,
+    who: Name,
+    place: &Place,
+    fallback: Option<u16>,
+) -> Result<Option<Granted>, Failure> {
     let request = Request::Claim { place: place.clone(), fallback };
     if packet::send(&agent, &request.encode(), &[]).is_err() {
         return Ok(None);
@@ -104,10 +117,10 @@ fn ask(agent: OwnedFd, place: &Place, fallback: Option<u16>) -> Result<Option<Gr
             Reply::Parks { address } => store(&mut parks, address, descriptors),
             Reply::Granted { slot, first_index, taken } if descriptors.len() == 2 * count => {
                 let (locks, sockets) = (descriptors.split_off(count), descriptors);
-                return Ok(Some(Granted { agent, slot, first_index, taken, sockets, locks, parks }));
+                return Ok(Some(Granted { agent, who, slot, first_index, taken, sockets, locks, parks }));
             }
             Reply::Refused(refusal) => return Err(Failure::Refused(refusal)),
-            Reply::Granted { .. } | Reply::Registered => return Ok(None),
+            Reply::Granted { .. } | Reply::Registered | Reply::Neighbor { .. } => return Ok(None),
         }
     }
 }

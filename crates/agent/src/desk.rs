@@ -3,6 +3,8 @@
 //! It knows no connections and reads no clock. The books may be lost: processes that have slots hold their locks and parks,
 //! and register again.
 
+mod restore;
+
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::{IpAddr, UdpSocket};
@@ -12,13 +14,16 @@ use userdma_link::{OpenError, shared};
 use userdma_verbs::Time;
 
 use crate::group::Group;
+use crate::locks::Locks;
 use crate::message::{Place, Refusal};
-use crate::names;
 
 /// The books of all ports.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Desk {
     ports: HashMap<(IpAddr, u16), Port>,
+    locks: Locks,
+    /// Slots of one address that one user gets at most.
+    per_user: usize,
 }
 
 /// A slot that was given away.
@@ -48,19 +53,26 @@ struct Port {
 }
 
 /// A slot that is in use or was once.
-#[derive(Clone, Copy, Debug)]
-struct Slot {
-    is_used: bool,
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Slot {
+    pub(crate) is_used: bool,
+    /// Whose it is, also when it is free: who had a socket may have kept a copy, so it goes to nobody else while the group lives.
+    pub(crate) user: Option<u32>,
     /// Where the numbers of queue pairs go on.
-    next_index: u16,
+    pub(crate) next_index: u16,
     /// Peers may still send to queue pairs of a process that died; until then others come first.
     rests_until: Time,
 }
 
 impl Desk {
-    /// Gives away the lowest slot that is free on every address of `place`, making groups and sockets as needed.
-    pub(crate) fn claim(&mut self, place: &Place, now: Time) -> Result<Grant, Refusal> {
-        let granted = self.open_groups(place, now).and_then(|()| self.grant(place, now));
+    /// Empty books. A user gets `per_user` slots of an address at most.
+    pub(crate) fn new(locks: Locks, per_user: u16) -> Self {
+        Self { ports: HashMap::new(), locks, per_user: per_user.into() }
+    }
+
+    /// Gives `user` the lowest slot that is free for him on every address of `place`, making groups and sockets as needed.
+    pub(crate) fn claim(&mut self, place: &Place, user: u32, now: Time) -> Result<Grant, Refusal> {
+        let granted = self.open_groups(place, now).and_then(|()| self.grant(place, user, now));
         if granted.is_err() {
             self.close_unused(place, now);
         }
@@ -70,7 +82,13 @@ impl Desk {
     /// Notes a slot that a process has had since before. `groups` are what it holds, for each address; the longer of it and
     /// what is known already is right; the addresses where it is what the process holds are returned. `None`, and nothing is
     /// noted, if another process has the slot.
-    pub(crate) fn register(&mut self, place: &Place, slot: u16, groups: Vec<Group>) -> Option<Vec<IpAddr>> {
+    pub(crate) fn register(
+        &mut self,
+        place: &Place,
+        slot: u16,
+        user: u32,
+        groups: Vec<Group>,
+    ) -> Option<Vec<IpAddr>> {
         let is_other = |ip: &IpAddr| self.ports.get(&(*ip, place.port)).is_some_and(|port| port.uses(slot));
         if slot == 0 || usize::from(slot) >= Group::MAX_LEN || place.addresses.iter().any(is_other) {
             return None;
@@ -83,7 +101,7 @@ impl Desk {
                 port.is_partial = true;
                 grown.push(*ip);
             }
-            port.slots.entry(slot).or_insert(Slot::NEW).is_used = true;
+            port.slots.entry(slot).or_insert(Slot::NEW).take_for(user);
         }
         Some(grown)
     }
@@ -104,6 +122,11 @@ impl Desk {
             }
         }
         self.close_unused(place, now);
+    }
+
+    /// What is known of a slot that is in use or was once.
+    pub(crate) fn slot(&self, ip: IpAddr, port: u16, slot: u16) -> Option<&Slot> {
+        self.ports.get(&(ip, port))?.slots.get(&slot)
     }
 
     /// The group of an address.
@@ -145,8 +168,7 @@ impl Desk {
         let books = self.ports.get(&(ip, port));
         let is_known = |slot: u16| ours == Some(slot) || books.is_some_and(|books| books.uses(slot));
         let mut unknown = (FIRST_SLOT..=LAST_SLOT).filter(|slot| !is_known(*slot));
-        // What cannot be asked is not there.
-        unknown.any(|slot| matches!(names::lock_slot(ip, port, slot), Ok(None)))
+        unknown.any(|slot| self.locks.is_locked(ip, port, slot))
     }
 
     /// Whether processes have slots there that they have not told of: those that the last agent's death has left.
@@ -172,11 +194,11 @@ impl Desk {
         Ok(())
     }
 
-    fn grant(&mut self, place: &Place, now: Time) -> Result<Grant, Refusal> {
-        let (slot, locks) = match self.lock_free(place, |slot| slot.rests_until <= now)? {
+    fn grant(&mut self, place: &Place, user: u32, now: Time) -> Result<Grant, Refusal> {
+        let (slot, locks) = match self.lock_free(place, user, |slot| slot.rests_until <= now)? {
             Some(found) => found,
             // Rather one that rests than none.
-            None => self.lock_free(place, |_| true)?.ok_or(Refusal::NoSlot(place.addresses[0]))?,
+            None => self.lock_free(place, user, |_| true)?.ok_or_else(|| self.no_slot(place, user))?,
         };
         let mut grant =
             Grant { slot, first_index: FIRST_INDEX, sockets: Vec::new(), locks, grown: Vec::new() };
@@ -195,28 +217,37 @@ impl Desk {
         }
         for ip in &place.addresses {
             let port = self.ports.entry((*ip, place.port)).or_default();
-            let used = Slot { is_used: true, next_index: grant.first_index, rests_until: now };
+            let used =
+                Slot { is_used: true, user: Some(user), next_index: grant.first_index, rests_until: now };
             port.slots.insert(slot, used);
         }
         Ok(grant)
     }
 
-    /// The lowest slot that nobody has on any address, `is_fit` as far as it was used before, and its locks. A process that has
-    /// not registered yet keeps its slot by the lock.
+    /// The lowest slot that nobody has on any address, `is_fit` and the user's as far as it was used before, and its locks. A
+    /// process that has not registered yet keeps its slot by the lock.
     fn lock_free(
-        &self,
+        &mut self,
         place: &Place,
+        user: u32,
         is_fit: impl Fn(&Slot) -> bool,
     ) -> Result<Option<(u16, Vec<OwnedFd>)>, Refusal> {
-        let is_free = |ip: &IpAddr, slot: u16| {
-            let entry = self.ports.get(&(*ip, place.port)).and_then(|port| port.slots.get(&slot));
-            entry.is_none_or(|entry| !entry.is_used && is_fit(entry))
+        let may_have_more: Vec<_> =
+            place.addresses.iter().map(|ip| !self.has_all(*ip, place.port, user)).collect();
+        let is_free = |ports: &HashMap<(IpAddr, u16), Port>, (ip, more): (&IpAddr, &bool), slot: u16| {
+            let entry = ports.get(&(*ip, place.port)).and_then(|port| port.slots.get(&slot));
+            match entry {
+                Some(entry) if entry.user == Some(user) => !entry.is_used && is_fit(entry),
+                Some(entry) => *more && entry.user.is_none() && is_fit(entry),
+                None => *more,
+            }
         };
         for slot in FIRST_SLOT..=LAST_SLOT {
-            if !place.addresses.iter().all(|ip| is_free(ip, slot)) {
+            let mut addresses = place.addresses.iter().zip(&may_have_more);
+            if !addresses.all(|address| is_free(&self.ports, address, slot)) {
                 continue;
             }
-            let locks = place.addresses.iter().map(|ip| names::lock_slot(*ip, place.port, slot));
+            let locks = place.addresses.iter().map(|ip| self.locks.lock(*ip, place.port, slot));
             let locks: Option<Vec<_>> =
                 locks.collect::<Result<_, _>>().map_err(|error| Refusal::Other(format!("lock: {error}")))?;
             if let Some(locks) = locks {
@@ -224,6 +255,22 @@ impl Desk {
             }
         }
         Ok(None)
+    }
+
+    /// Whether every slot of an address is the user's that he may have, in use or not.
+    fn has_all(&self, ip: IpAddr, port: u16, user: u32) -> bool {
+        let slots = self.ports.get(&(ip, port)).map(|port| port.slots.values());
+        slots.is_some_and(|slots| slots.filter(|slot| slot.user == Some(user)).count() >= self.per_user)
+    }
+
+    fn no_slot(&self, place: &Place, user: u32) -> Refusal {
+        match place.addresses.iter().find(|ip| self.has_all(**ip, place.port, user)) {
+            Some(ip) if self.per_user < usize::from(LAST_SLOT) => Refusal::Other(format!(
+                "{ip}: user {user} has {} devices already, as many as the service gives to one user",
+                self.per_user
+            )),
+            Some(_) | None => Refusal::NoSlot(place.addresses[0]),
+        }
     }
 
     /// Closes the groups in which no slot is in use; the numbers are remembered.
@@ -234,6 +281,7 @@ impl Desk {
                 && port.group.take().is_some()
             {
                 port.closed_at = Some(now);
+                port.slots.values_mut().for_each(|slot| slot.user = None);
             }
         }
     }
@@ -246,7 +294,11 @@ impl Port {
 }
 
 impl Slot {
-    const NEW: Self = Self { is_used: false, next_index: FIRST_INDEX, rests_until: Time::ZERO };
+    const NEW: Self = Self { is_used: false, user: None, next_index: FIRST_INDEX, rests_until: Time::ZERO };
+
+    fn take_for(&mut self, user: u32) {
+        (self.is_used, self.user) = (true, Some(user));
+    }
 }
 
 fn refusal(error: OpenError) -> Refusal {
@@ -259,7 +311,7 @@ fn refusal(error: OpenError) -> Refusal {
 
 /// Slot 0 is nobody's process: QPN 0 and 1 are in it. 1023 has the multicast QPN.
 const FIRST_SLOT: u16 = 1;
-const LAST_SLOT: u16 = 1022;
+pub(crate) const LAST_SLOT: u16 = 1022;
 /// Queue pairs begin here: 0 and 1 are left out in every slot.
 pub(crate) const FIRST_INDEX: u16 = 2;
 /// Numbers of a slot: 14 bits.

@@ -9,7 +9,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use userdma_link::descriptors::spawn_apart;
@@ -17,8 +16,10 @@ use userdma_link::guard::GuardedFd;
 
 use crate::client::{self, Granted};
 use crate::message::{Place, Reply, Request};
+use crate::names::Name;
 use crate::neighbor::{self, Answerer, Neighbor};
 use crate::packet;
+use crate::service::find;
 
 /// A slot on a port that processes share. It goes back when this is dropped, or when the process ends. The links on its sockets must
 /// be dropped before: as long as one is open, and no other process has a slot, the port is taken.
@@ -36,7 +37,7 @@ pub struct Lease {
 impl Lease {
     /// Keeps what was granted; the slot's sockets are returned.
     pub(crate) fn keep(place: Place, granted: Granted) -> io::Result<(Self, Vec<OwnedFd>)> {
-        let Granted { agent, slot, taken, sockets, locks, parks, .. } = granted;
+        let Granted { agent, who, slot, taken, sockets, locks, parks, .. } = granted;
         let bell = GuardedFd::from(eventfd(0, EventfdFlags::CLOEXEC)?);
         let next_index = Arc::new(AtomicU16::new(0));
         let counts = Counts { locks: locks.len(), parks: parks.iter().map(Vec::len).collect() };
@@ -48,7 +49,7 @@ impl Lease {
         let builder = Builder::new().name(format!("userdma slot {slot}")).stack_size(STACK_BYTES);
         let index = Arc::clone(&next_index);
         let thread = spawn_apart(builder, keep.collect(), move |kept| {
-            if let Some(keeper) = Keeper::new(place, (slot, taken), index, kept, &counts) {
+            if let Some(keeper) = Keeper::new((place, who), (slot, taken), index, kept, &counts) {
                 keeper.run();
             }
         })?;
@@ -97,8 +98,12 @@ struct Keeper {
     /// The address that made the device fall back on the port, if one did.
     taken: Option<IpAddr>,
     next_index: Arc<AtomicU16>,
+    /// Whose slot it is: the user's agent's or the service's. Nobody else can know it.
+    who: Name,
     /// `None` while there is no agent.
     agent: Option<OwnedFd>,
+    /// How long to wait before an agent is looked for.
+    pause_ns: u64,
     bell: OwnedFd,
     /// `None` when nobody asks any more.
     answerer: Option<Answerer>,
@@ -120,7 +125,7 @@ enum Call {
 
 impl Keeper {
     fn new(
-        place: Place,
+        (place, who): (Place, Name),
         (slot, taken): (u16, Option<IpAddr>),
         next_index: Arc<AtomicU16>,
         kept: Vec<OwnedFd>,
@@ -131,7 +136,7 @@ impl Keeper {
         let answerer = kept.next().map(Answerer::new);
         let locks = kept.by_ref().take(counts.locks).collect();
         let parks = counts.parks.iter().map(|count| kept.by_ref().take(*count).collect()).collect();
-        Some(Self { place, slot, taken, next_index, agent, bell, answerer, locks, parks })
+        Some(Self { place, slot, taken, next_index, who, agent, pause_ns: 0, bell, answerer, locks, parks })
     }
 
     fn run(mut self) {
@@ -139,10 +144,7 @@ impl Keeper {
             match self.wait() {
                 Call::Release => return self.release(),
                 Call::Hear => self.hear(),
-                Call::Answer => {
-                    let Self { answerer, parks, .. } = &mut self;
-                    answerer.take_if(|answerer| !answerer.answer(parks));
-                }
+                Call::Answer => self.answer(),
                 Call::Register => self.register(),
             }
         }
@@ -151,7 +153,8 @@ impl Keeper {
     /// Sleeps until there is something to do.
     fn wait(&self) -> Call {
         let Some(agent) = &self.agent else {
-            return if crate::wait::is_readable(&self.bell) { Call::Release } else { Call::Register };
+            let is_over = crate::wait::until_readable(&self.bell, self.pause_ns);
+            return if is_over { Call::Release } else { Call::Register };
         };
         let mut fds = vec![PollFd::new(&self.bell, PollFlags::IN), PollFd::new(agent, PollFlags::IN)];
         fds.extend(self.answerer.iter().map(|answerer| PollFd::new(answerer, PollFlags::IN)));
@@ -170,22 +173,42 @@ impl Keeper {
         let Some(agent) = &self.agent else { return };
         match client::next(agent) {
             Ok(Some((Reply::Parks { address }, ends))) => client::store(&mut self.parks, address, ends),
+            Ok(Some((Reply::Neighbor { address, slot }, socket))) => {
+                if let Some(answerer) = &self.answerer {
+                    answerer.hand_over(address, slot, &socket);
+                }
+            }
             // It said something that asks for nothing.
             Ok(Some(_)) => {}
             Ok(None) | Err(_) => self.agent = None,
         }
     }
 
-    /// Tells a new agent what we have; if that fails, soon again.
+    /// Answers a link that wants a socket: from the parks, or by asking the service, which has them.
+    fn answer(&mut self) {
+        let Self { who, agent, answerer, parks, .. } = self;
+        let is_heard = |answerer: &mut Answerer| match (who, agent) {
+            (Name::Service, Some(service)) => answerer.pass_on(service),
+            _ => answerer.answer(parks),
+        };
+        answerer.take_if(|answerer| !is_heard(answerer));
+    }
+
+    /// Tells a new agent what we have; if that fails, again, less and less often.
     fn register(&mut self) {
-        match client::find() {
-            Ok(agent) if self.is_registered_with(&agent) => self.agent = Some(agent),
-            Ok(_) => std::thread::sleep(AGAIN),
-            Err(failure) => {
-                tracing::warn!(?failure, "no agent: processes that start now cannot share the port");
-                std::thread::sleep(AGAIN);
+        let agent = if self.who == Name::Service { find::find_again() } else { client::find() };
+        match agent {
+            Ok(agent) if self.is_registered_with(&agent) => {
+                (self.agent, self.pause_ns) = (Some(agent), 0);
+                return;
             }
+            Ok(_) => {}
+            Err(failure) if self.pause_ns == 0 => {
+                tracing::warn!(?failure, "no agent: processes that start now cannot share the port");
+            }
+            Err(_) => {}
         }
+        self.pause_ns = (2 * self.pause_ns).clamp(AGAIN_NS, SELDOM_NS);
     }
 
     fn is_registered_with(&mut self, agent: &OwnedFd) -> bool {
@@ -193,7 +216,10 @@ impl Keeper {
         let counts = self.parks.iter().map(|ends| u8::try_from(ends.len()).unwrap_or(u8::MAX)).collect();
         let (place, slot, taken) = (self.place.clone(), self.slot, self.taken);
         let request = Request::Register { place, slot, taken, parks: counts };
-        let ends: Vec<_> = self.parks.iter().flatten().map(AsFd::as_fd).collect();
+        let ends = self.parks.iter().flatten();
+        // Who has no parks shows that the slot is its.
+        let shown = self.locks.iter().filter(|_| self.who == Name::Service);
+        let ends: Vec<_> = ends.chain(shown).map(AsFd::as_fd).collect();
         if packet::send(agent, &request.encode(), &ends).is_err() {
             return false;
         }
@@ -219,5 +245,6 @@ impl Keeper {
 }
 
 const STACK_BYTES: usize = 256 << 10;
-/// How long to wait before the next attempt to find an agent.
-const AGAIN: Duration = Duration::from_millis(20);
+/// How long to wait before the second attempt to find an agent, and at most before one.
+const AGAIN_NS: u64 = 20_000_000;
+const SELDOM_NS: u64 = 2_000_000_000;

@@ -12,6 +12,8 @@
 //!      └────────────────────┴── the kernel, by destination QPN ── UDP port 4791 of an address
 //! ```
 //!
+//! Where a machine has a [service](serve), it is the agent for all users.
+//!
 //! [`claim`] gets a slot; [`Embedded`] claims a port that is not shared. Where somebody else has 4791, the processes of a user may meet
 //! on a [`private_port`], which they share in the same way.
 
@@ -25,6 +27,7 @@ mod file;
 mod group;
 mod holder;
 mod lease;
+mod locks;
 mod message;
 mod names;
 mod neighbor;
@@ -32,6 +35,8 @@ mod packet;
 mod park;
 mod private;
 mod server;
+mod service;
+mod setting;
 mod shared;
 mod spec;
 mod wait;
@@ -42,5 +47,7 @@ pub use file::{CONFIG_VARIABLE, FileError, path as config_path};
 pub use holder::{Holder, Program, holders};
 pub use lease::Lease;
 pub use private::{FellBack, private_port};
+pub use service::keeper::keep;
+pub use service::{ServiceConfig, ServiceError, ServiceEvent, serve};
 pub use shared::claim;
 pub use spec::{DEVICES_VARIABLE, DeviceSpec, DevicesError, configured, parse_devices};

@@ -1,8 +1,9 @@
 //! What processes and the agent say to each other, and how it is written.
 //!
-//! Both ends are of one user and usually of one build; the version is part of the agent's name, so others never meet. All
-//! the same, what comes in is checked: numbers are big-endian, the first byte says what it is.
+//! Both ends are usually of one build; the version is part of the agent's name, so others never meet. All the same, what comes in
+//! is checked, the more so as a service hears every user: numbers are big-endian, the first byte says what it is.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
 /// A port on some addresses, in the order of the GID table.
@@ -19,10 +20,12 @@ pub(crate) enum Request {
     /// there fell back on the other.
     Claim { place: Place, fallback: Option<u16> },
     /// Has a slot since before this agent; with the parks of all addresses, as many of each as said here. The address that made
-    /// it fall back on this port, if one did.
+    /// it fall back on this port, if one did. To a service without parks, and with the lock on each address.
     Register { place: Place, slot: u16, taken: Option<IpAddr>, parks: Vec<u8> },
     /// Needs the slot no longer. The index is the first that no queue pair has had; 0 if it is not known.
     Release { next_index: u16 },
+    /// To a service: wants a copy of the socket of another slot, on the address of that number, to see what waits there.
+    Neighbor { address: u8, slot: u16 },
 }
 
 /// From the agent to a process.
@@ -41,6 +44,11 @@ pub(crate) enum Reply {
     },
     /// What was registered is noted.
     Registered,
+    /// With the socket that was asked for, if it is there and of the same user.
+    Neighbor {
+        address: u8,
+        slot: u16,
+    },
     Refused(Refusal),
 }
 
@@ -59,6 +67,18 @@ pub(crate) enum Refusal {
     Other(String),
 }
 
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Early => f.write_str("too early"),
+            Self::Taken(ip) => write!(f, "somebody who does not share it has the port of {ip}"),
+            Self::NotLocal(ip) => write!(f, "{ip} is not an address of this machine"),
+            Self::NoSlot(ip) => write!(f, "every slot of {ip} is in use"),
+            Self::Other(why) => f.write_str(why),
+        }
+    }
+}
+
 impl Request {
     pub(crate) fn encode(&self) -> Vec<u8> {
         match self {
@@ -75,6 +95,7 @@ impl Request {
                 bytes
             }
             Self::Release { next_index } => [&[RELEASE], &next_index.to_be_bytes()[..]].concat(),
+            Self::Neighbor { address, slot } => [&[NEIGHBOR, *address], &slot.to_be_bytes()[..]].concat(),
         }
     }
 
@@ -95,6 +116,10 @@ impl Request {
                 is_whole.then(|| Self::Register { place, slot, taken, parks: parks.to_vec() })
             }
             RELEASE => Some(Self::Release { next_index: number(rest)?.0 }),
+            NEIGHBOR => {
+                let (&address, rest) = rest.split_first()?;
+                Some(Self::Neighbor { address, slot: number(rest)?.0 })
+            }
             _ => None,
         }
     }
@@ -110,6 +135,7 @@ impl Reply {
             }
             Self::Parks { address } => vec![PARKS, *address],
             Self::Registered => vec![REGISTERED],
+            Self::Neighbor { address, slot } => [&[NEIGHBOR, *address], &slot.to_be_bytes()[..]].concat(),
             Self::Refused(Refusal::Early) => vec![REFUSED, EARLY],
             Self::Refused(Refusal::Taken(ip)) => address(TAKEN, ip),
             Self::Refused(Refusal::NotLocal(ip)) => address(NOT_LOCAL, ip),
@@ -129,6 +155,10 @@ impl Reply {
             }
             PARKS => Some(Self::Parks { address: *rest.first()? }),
             REGISTERED => Some(Self::Registered),
+            NEIGHBOR => {
+                let (&address, rest) = rest.split_first()?;
+                Some(Self::Neighbor { address, slot: number(rest)?.0 })
+            }
             REFUSED => Refusal::decode(rest).map(Self::Refused),
             _ => None,
         }
@@ -206,6 +236,7 @@ pub(crate) const MAX_LEN: usize = 1024;
 const CLAIM: u8 = 1;
 const REGISTER: u8 = 2;
 const RELEASE: u8 = 3;
+const NEIGHBOR: u8 = 5;
 const GRANTED: u8 = 11;
 const PARKS: u8 = 12;
 const REGISTERED: u8 = 13;
@@ -234,6 +265,7 @@ mod tests {
             Request::Register { place: place(), slot: 1022, taken: None, parks: vec![1, 5] },
             Request::Register { place: place(), slot: 1, taken: Some(ip), parks: vec![1, 5] },
             Request::Release { next_index: 16_383 },
+            Request::Neighbor { address: 31, slot: 1022 },
         ];
         for request in requests {
             assert_eq!(Request::decode(&request.encode()), Some(request));
@@ -250,6 +282,7 @@ mod tests {
             Reply::Granted { slot: 3, first_index: 2, taken: Some(ip) },
             Reply::Parks { address: 31 },
             Reply::Registered,
+            Reply::Neighbor { address: 31, slot: 1022 },
         ];
         for reply in replies.into_iter().chain(refusals.map(Reply::Refused)) {
             assert_eq!(Reply::decode(&reply.encode()), Some(reply));

@@ -4,32 +4,44 @@
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
-use std::sync::OnceLock;
 
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
 
+use crate::setting::setting;
+
 /// The user whose agent we look for.
 pub(crate) fn our_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Takes the name of the agent and listens; `None` if somebody has it.
-pub(crate) fn listen_as_agent() -> io::Result<Option<OwnedFd>> {
-    let Some(socket) = bind_to(SocketType::SEQPACKET, agent())? else { return Ok(None) };
+/// What may be listening under a name.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Name {
+    /// The agent of this process's user.
+    Agent,
+    /// The service for all users.
+    Service,
+    /// The process that keeps the service's sockets while there is none.
+    Keeper,
+}
+
+/// Takes a name and listens; `None` if somebody has it.
+pub(crate) fn listen_as(name: Name) -> io::Result<Option<OwnedFd>> {
+    let Some(socket) = bind_to(SocketType::SEQPACKET, &name.text())? else { return Ok(None) };
     listen(&socket, BACKLOG)?;
     Ok(Some(socket))
 }
 
-/// A connection to the agent; `None` if there is none. It does not wait: an agent that is stopped while a thousand wait at its
-/// door is an error (`EAGAIN`).
-pub(crate) fn connect_to_agent() -> io::Result<Option<OwnedFd>> {
+/// A connection to who has the name; `None` if nobody listens. It does not wait: somebody who is stopped while a thousand wait
+/// at his door is an error (`EAGAIN`).
+pub(crate) fn connect_to(name: Name) -> io::Result<Option<OwnedFd>> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     loop {
-        match connect(&socket, &SocketAddrUnix::new_abstract_name(agent().as_bytes())?) {
+        match connect(&socket, &SocketAddrUnix::new_abstract_name(name.text().as_bytes())?) {
             Ok(()) => {
                 rustix::io::ioctl_fionbio(&socket, false)?;
                 return Ok(Some(socket));
@@ -43,18 +55,19 @@ pub(crate) fn connect_to_agent() -> io::Result<Option<OwnedFd>> {
 
 /// What only the owner of a slot has, as long as he lives; `None` if somebody has it.
 pub(crate) fn lock_slot(ip: IpAddr, port: u16, slot: u16) -> io::Result<Option<OwnedFd>> {
-    bind_to(SocketType::DGRAM, &format!("{}/{ip}/{port}/{slot}", agent()))
+    bind_to(SocketType::DGRAM, &format!("{}/{ip}/{port}/{slot}", Name::Agent.text()))
 }
 
-/// The agent's name. The number is the version of the protocol and of what its processes rely on. `USERDMA_AGENT` is a word
-/// that sets processes apart, as tests do: those with different words have different agents, and share no port.
-fn agent() -> &'static str {
-    static NAME: OnceLock<String> = OnceLock::new();
-    NAME.get_or_init(|| {
-        let word = std::env::var("USERDMA_AGENT").unwrap_or_default();
-        let word: String = word.chars().filter(char::is_ascii_alphanumeric).take(MAX_WORD).collect();
-        format!("userdma/1/{}/{word}", our_uid())
-    })
+impl Name {
+    /// The name itself. The number is the version of the protocol and of what its processes rely on.
+    fn text(self) -> String {
+        let word = &setting().word;
+        match self {
+            Self::Agent => format!("userdma/1/{}/{word}", our_uid()),
+            Self::Service => format!("userdma/1/service/{word}"),
+            Self::Keeper => format!("userdma/1/keeper/{word}"),
+        }
+    }
 }
 
 fn bind_to(kind: SocketType, name: &str) -> io::Result<Option<OwnedFd>> {
@@ -68,5 +81,3 @@ fn bind_to(kind: SocketType, name: &str) -> io::Result<Option<OwnedFd>> {
 
 /// Processes that may connect while the agent is busy; the kernel's limit is 4096 mostly. Others wait.
 const BACKLOG: i32 = 1024;
-/// With it the longest name, of a lock on an IPv6 address, fits into the 107 bytes of a socket's name.
-const MAX_WORD: usize = 24;

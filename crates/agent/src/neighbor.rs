@@ -1,5 +1,6 @@
 //! How a device gets the sockets of the others on its address: it asks the thread that keeps its slot, which has the parks.
 
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,6 +8,7 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socketpair}
 use userdma_link::guard::GuardedFd;
 use userdma_link::{Neighbors, clock};
 
+use crate::message::Request;
 use crate::park::Park;
 use crate::{packet, wait};
 
@@ -24,7 +26,7 @@ pub(crate) struct Answerer {
 }
 
 /// Both ends of a line.
-pub(crate) fn line() -> std::io::Result<(OwnedFd, OwnedFd)> {
+pub(crate) fn line() -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
 }
@@ -67,20 +69,47 @@ impl Answerer {
 
     /// Answers what is asked; `parks` are those of each address. Whether more may be asked.
     pub(crate) fn answer(&self, parks: &[Vec<OwnedFd>]) -> bool {
-        let mut question = [0; QUESTION_LEN];
-        match packet::receive(&self.line, &mut question, RecvFlags::empty()) {
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return true,
-            Ok((QUESTION_LEN, _)) => {}
-            Ok(_) | Err(_) => return false,
-        }
-        let (address, slot) = decode(question);
+        let (address, slot) = match self.question() {
+            Ok(Some(question)) => question,
+            Ok(None) => return true,
+            Err(_) => return false,
+        };
         let ends = parks.get(usize::from(address));
         // If it is not there, the answer is that.
         let socket = ends.and_then(|ends| Park::socket_among(ends, slot).ok());
+        self.hand_over(address, slot, socket.as_slice());
+        true
+    }
+
+    /// Asks the service what is asked. Whether more may be asked.
+    pub(crate) fn pass_on(&self, service: &OwnedFd) -> bool {
+        match self.question() {
+            Ok(Some((address, slot))) => {
+                // If it has gone, there is no answer.
+                let _ = packet::send(service, &Request::Neighbor { address, slot }.encode(), &[]);
+                true
+            }
+            Ok(None) => true,
+            Err(_) => false,
+        }
+    }
+
+    /// Answers with the socket, or with none.
+    pub(crate) fn hand_over(&self, address: u8, slot: u16, socket: &[OwnedFd]) {
         let socket: Vec<_> = socket.iter().map(AsFd::as_fd).collect();
         // If there is no room for the answer, nobody waits for it any more.
-        let _ = packet::send(&self.line, &question, &socket);
-        true
+        let _ = packet::send(&self.line, &encode(address, slot), &socket);
+    }
+
+    /// What is asked, if anything is.
+    fn question(&self) -> io::Result<Option<(u8, u16)>> {
+        let mut question = [0; QUESTION_LEN];
+        match packet::receive(&self.line, &mut question, RecvFlags::empty()) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Ok((QUESTION_LEN, _)) => Ok(Some(decode(question))),
+            Ok(_) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(error) => Err(error),
+        }
     }
 }
 

@@ -1,7 +1,10 @@
-//! The agent: one for each network namespace and user, in a thread of the process that was first.
+//! The agent: one for each network namespace and user, in a thread of the process that was first; or a [service](crate::service)
+//! for all users.
 //!
 //! It hands out slots and sockets, and takes slots back when their connections end. If it dies, the processes notice, one of
 //! them takes its name and its part, and the others register again; nothing that is connected is touched.
+
+mod service;
 
 use std::io;
 use std::net::IpAddr;
@@ -13,13 +16,16 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{RecvFlags, SocketFlags, accept_with};
 use userdma_link::clock;
 use userdma_link::descriptors::{Peer, spawn_apart};
+use userdma_verbs::Time;
 
-use crate::desk::{Desk, Grant};
+use crate::desk::{Desk, Grant, LAST_SLOT};
 use crate::group::Group;
+use crate::locks::Locks;
 use crate::message::{MAX_LEN, Place, Refusal, Reply, Request};
+use crate::packet;
 use crate::park::Park;
+use crate::service::{Service, ServiceEvent};
 use crate::wait::timespec;
-use crate::{names, packet};
 
 /// Starts an agent that listens on `listener`, which has its name.
 pub(crate) fn start(listener: OwnedFd) -> io::Result<()> {
@@ -27,23 +33,26 @@ pub(crate) fn start(listener: OwnedFd) -> io::Result<()> {
     // It ends by itself, or with the process.
     spawn_apart(builder, vec![listener], |kept| {
         if let Some(listener) = kept.into_iter().next() {
-            Agent::new(listener).run();
+            Agent::new(listener, Desk::new(Locks::Names, LAST_SLOT), None).run();
         }
     })
     .map(drop)
 }
 
 #[derive(Debug)]
-struct Agent {
+pub(crate) struct Agent {
     listener: OwnedFd,
     clients: Vec<Client>,
     desk: Desk,
+    /// What makes it a service, if it is one.
+    service: Option<Service>,
 }
 
 /// A connection: a device of some process.
 #[derive(Debug)]
 struct Client {
     socket: OwnedFd,
+    peer: Peer,
     holds: Option<Held>,
     /// It has gone, or broken the rules.
     is_over: bool,
@@ -59,18 +68,15 @@ struct Held {
 }
 
 impl Agent {
-    fn new(listener: OwnedFd) -> Self {
-        Self { listener, clients: Vec::new(), desk: Desk::default() }
+    pub(crate) fn new(listener: OwnedFd, desk: Desk, service: Option<Service>) -> Self {
+        Self { listener, clients: Vec::new(), desk, service }
     }
 
-    /// Serves until nobody has been there for a while.
-    fn run(mut self) {
+    /// Serves until nobody has been there for a while; a service until it is told to stop.
+    pub(crate) fn run(mut self) {
         let mut idle_since = clock::now();
-        loop {
-            if self.clients.is_empty() && clock::now().nanos() - idle_since.nanos() >= IDLE_NS {
-                // Who connects in this moment is cut off, and starts another.
-                return;
-            }
+        // Who connects in this moment is cut off, and starts another.
+        while !self.is_done(idle_since) {
             let ready = self.wait();
             if !self.clients.is_empty() {
                 idle_since = clock::now();
@@ -80,21 +86,35 @@ impl Agent {
             }
             self.clients.retain(|client| !client.is_over);
             self.accept();
+            self.look_after_service();
+        }
+        let devices = self.clients.iter().filter(|client| client.holds.is_some()).count();
+        self.tell(|| ServiceEvent::Stopping { devices });
+    }
+
+    fn is_done(&self, idle_since: Time) -> bool {
+        match &self.service {
+            Some(service) => service.is_stopped(),
+            None => self.clients.is_empty() && clock::now().nanos() - idle_since.nanos() >= IDLE_NS,
         }
     }
 
     /// Waits until somebody connects, says something or goes; who of those who are connected it is.
     fn wait(&self) -> Vec<usize> {
-        let sockets = self.clients.iter().map(|client| &client.socket);
-        let mut fds: Vec<_> = std::iter::once(&self.listener)
-            .chain(sockets)
-            .map(|socket| PollFd::new(socket, PollFlags::IN))
-            .collect();
-        let limit = self.clients.is_empty().then(|| timespec(IDLE_NS / 4));
+        let (read, hang_up) =
+            self.service.as_ref().map(|service| service.descriptors(&self.desk)).unwrap_or_default();
+        let sockets = std::iter::once(&self.listener).chain(self.clients.iter().map(|client| &client.socket));
+        let fds = sockets.map(AsFd::as_fd).chain(read).map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        let hang_up = hang_up.into_iter().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::empty()));
+        let mut fds: Vec<_> = fds.chain(hang_up).collect();
+        let limit = match &self.service {
+            Some(service) => service.limit_ns(),
+            None => self.clients.is_empty().then_some(IDLE_NS / 4),
+        };
         // An interruption or an error is an early return.
-        let _ = poll(&mut fds, limit.as_ref());
+        let _ = poll(&mut fds, limit.map(timespec).as_ref());
         let is_ready = |(at, fd): (usize, &PollFd<'_>)| (!fd.revents().is_empty()).then_some(at);
-        fds[1..].iter().enumerate().filter_map(is_ready).collect()
+        fds[1..=self.clients.len()].iter().enumerate().filter_map(is_ready).collect()
     }
 
     /// Takes in who waits at the door, if it is one of ours.
@@ -105,8 +125,10 @@ impl Agent {
                 std::thread::sleep(FULL);
                 return;
             };
-            if Peer::of(&socket).is_ok_and(|peer| peer.uid == names::our_uid()) {
-                self.clients.push(Client { socket, holds: None, is_over: false });
+            if let Ok(peer) = Peer::of(&socket)
+                && self.may_enter(peer)
+            {
+                self.clients.push(Client { socket, peer, holds: None, is_over: false });
             }
         }
     }
@@ -120,6 +142,7 @@ impl Agent {
                 Ok((len, descriptors)) if len > 0 => (len, descriptors),
                 Ok(_) | Err(_) => return self.end(at, None),
             };
+        let peer = self.clients[at].peer;
         match Request::decode(&room[..len]) {
             Some(Request::Claim { place, fallback }) if self.clients[at].holds.is_none() => {
                 self.claim(at, place, fallback);
@@ -128,30 +151,49 @@ impl Agent {
                 self.register(at, Held { place, slot, taken }, &parks, descriptors);
             }
             Some(Request::Release { next_index }) => self.end(at, (next_index > 0).then_some(next_index)),
-            Some(Request::Claim { .. } | Request::Register { .. }) | None => self.end(at, None),
+            Some(Request::Neighbor { address, slot }) => self.hand_neighbor(at, address, slot),
+            Some(Request::Claim { .. } | Request::Register { .. }) | None => {
+                self.tell(|| ServiceEvent::Wrong(peer));
+                self.end(at, None);
+            }
         }
     }
 
     fn claim(&mut self, at: usize, place: Place, fallback: Option<u16>) {
         let now = clock::now();
+        let peer = self.clients[at].peer;
+        // A service has the usual port and no other.
+        let fallback = fallback.filter(|_| self.service.is_none());
         let other = fallback.map(|port| Place { port, ..place.clone() });
+        if let Err(refusal) = self.admit(peer.uid, &place) {
+            return self.refuse(at, refusal);
+        }
         let usual = match other.as_ref().and_then(|other| self.taken_for(other)) {
             Some(ip) => Err(Refusal::Taken(ip)),
             // Whether those who come are to follow them, they will tell.
             None if other.as_ref().is_some_and(|other| self.desk.awaits(other)) => Err(Refusal::Early),
-            None => self.desk.claim(&place, now),
+            None => self.desk.claim(&place, peer.uid, now),
         };
         let (claimed, place, taken) = match (usual, other) {
-            (Err(Refusal::Taken(ip)), Some(other)) => (self.desk.claim(&other, now), other, Some(ip)),
+            (Err(Refusal::Taken(ip)), Some(other)) => {
+                (self.desk.claim(&other, peer.uid, now), other, Some(ip))
+            }
             (usual, _) => (usual, place, None),
         };
         match claimed {
             Ok(grant) => self.hand_out(at, place, taken, &grant),
-            // It asks again on another connection, or goes.
-            Err(refusal) => {
-                let _ = self.send(at, &Reply::Refused(refusal), &[]);
-            }
+            Err(refusal) => self.refuse(at, refusal),
         }
+    }
+
+    fn refuse(&mut self, at: usize, refusal: Refusal) {
+        let peer = self.clients[at].peer;
+        // Those who come too early come again.
+        if refusal != Refusal::Early {
+            self.tell(|| ServiceEvent::Refused { peer, why: refusal.to_string() });
+        }
+        // It asks again on another connection, or goes.
+        let _ = self.send(at, &Reply::Refused(refusal), &[]);
     }
 
     /// The address that made somebody who is there fall back on `other`, and so is to make those fall back who come later: all
@@ -173,6 +215,9 @@ impl Agent {
         let reply = Reply::Granted { slot: grant.slot, first_index: grant.first_index, taken };
         let descriptors: Vec<_> = grant.sockets.iter().chain(&grant.locks).map(AsFd::as_fd).collect();
         self.clients[at].holds = Some(Held { place: place.clone(), slot: grant.slot, taken });
+        self.keep(&place, grant.slot);
+        let peer = self.clients[at].peer;
+        self.tell(|| ServiceEvent::Opened { peer, slot: grant.slot, addresses: place.addresses.clone() });
         let sent = self.send_all_parks(at, &place).and_then(|()| self.send(at, &reply, &descriptors));
         if sent.is_err() {
             // It has gone without ever having had the slot.
@@ -182,8 +227,13 @@ impl Agent {
 
     fn register(&mut self, at: usize, held: Held, parks: &[u8], ends: Vec<OwnedFd>) {
         let place = held.place.clone();
+        if self.service.is_some() {
+            return self.resume(at, held, &ends);
+        }
         let Some(groups) = groups(&place, parks, ends) else { return self.end(at, None) };
-        let Some(grown) = self.desk.register(&place, held.slot, groups) else { return self.end(at, None) };
+        let Some(grown) = self.desk.register(&place, held.slot, self.clients[at].peer.uid, groups) else {
+            return self.end(at, None);
+        };
         for ip in grown {
             self.tell_parks(ip, place.port);
         }
@@ -195,8 +245,11 @@ impl Agent {
         }
     }
 
-    /// Sends an address's parks to everybody who has a slot there.
+    /// Sends an address's parks to everybody who has a slot there. A service's stay with it.
     fn tell_parks(&mut self, ip: IpAddr, port: u16) {
+        if self.service.is_some() {
+            return;
+        }
         for at in 0..self.clients.len() {
             let place = self.clients[at].holds.as_ref().map(|held| &held.place);
             let index = place.filter(|place| place.port == port);
@@ -209,6 +262,9 @@ impl Agent {
     }
 
     fn send_all_parks(&mut self, at: usize, place: &Place) -> io::Result<()> {
+        if self.service.is_some() {
+            return Ok(());
+        }
         let mut each = place.addresses.iter().enumerate();
         each.try_for_each(|(index, ip)| self.send_parks(at, *ip, place.port, index))
     }
@@ -229,7 +285,10 @@ impl Agent {
         let client = &mut self.clients[at];
         client.is_over = true;
         if let Some(Held { place, slot, .. }) = client.holds.take() {
+            let peer = client.peer;
             self.desk.release(&place, slot, next_index, clock::now());
+            self.keep(&place, slot);
+            self.tell(|| ServiceEvent::Closed { peer, slot, in_order: next_index.is_some() });
         }
     }
 }

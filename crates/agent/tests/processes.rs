@@ -4,186 +4,21 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+mod other;
+
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Write};
-use std::net::{IpAddr, UdpSocket};
+use std::net::UdpSocket;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::Command;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, Signal, kill_process};
-use userdma_agent::{ClaimConfig, Claimed, claim};
-use userdma_link::{UdpConfig, clock, shared};
-use userdma_verbs::{Qpn, Time};
+use userdma_link::shared;
 
-/// Another process: this test program, in the function [`child`].
-struct Other {
-    process: Child,
-    out: BufReader<ChildStdout>,
-    slot: u16,
-    first_index: u16,
-    port: u16,
-}
-
-impl Other {
-    /// Starts a process that claims `address` from the agent `word`.
-    fn start(word: &str, address: &str) -> Self {
-        let mut other = Self::begin(word, address, None);
-        other.hear_claim();
-        other
-    }
-
-    /// As [`start`](Self::start), with a port to fall back on.
-    fn start_with_fallback(word: &str, address: &str) -> Self {
-        let mut other = Self::spawn(Self::command(word, address).env(FALLBACK, FALLBACK_PORT.to_string()));
-        other.hear_claim();
-        other
-    }
-
-    /// As [`start`](Self::start), without waiting for the slot.
-    fn begin(word: &str, address: &str, uid: Option<u32>) -> Self {
-        let mut command = Self::command(word, address);
-        if let Some(uid) = uid {
-            command.uid(uid).gid(uid);
-        }
-        Self::spawn(&mut command)
-    }
-
-    fn command(word: &str, address: &str) -> Command {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "child", "--nocapture"]);
-        command.env(ADDRESS, address).env("USERDMA_AGENT", word);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        command
-    }
-
-    fn spawn(command: &mut Command) -> Self {
-        let mut process = command.spawn().unwrap();
-        let out = BufReader::new(process.stdout.take().unwrap());
-        Self { process, out, slot: 0, first_index: 0, port: 0 }
-    }
-
-    fn hear_claim(&mut self) {
-        let line = self.line();
-        let numbers: Vec<u16> = line.split(' ').map(|word| word.parse().expect(&line)).collect();
-        (self.slot, self.first_index, self.port) = (numbers[0], numbers[1], numbers[2]);
-    }
-
-    /// The next line that it says; what the test harness prints is passed over.
-    fn line(&mut self) -> String {
-        let lines = (&mut self.out).lines().map(Result::unwrap);
-        let mut marked = lines.filter_map(|line| line.split_once(MARK).map(|(_, rest)| rest.to_owned()));
-        marked.next().expect("the other process says something")
-    }
-
-    fn tell(&mut self, what: &str) {
-        writeln!(self.process.stdin.as_mut().unwrap(), "{what}").unwrap();
-    }
-
-    /// Whether a packet for its slot comes to it.
-    fn assert_reached(&mut self, sender: &UdpSocket, address: &str) {
-        let qpn = u32::from(self.slot) << 14 | 9;
-        let packet = [[0; 4], qpn.to_be_bytes(), [1; 4]].concat();
-        sender.send_to(&packet, (address, self.port)).unwrap();
-        self.tell("receive");
-        assert_eq!(self.line(), format!("{}", self.slot), "slot {}", self.slot);
-    }
-
-    /// What it knows to wait for the slot of another.
-    fn backlog(&mut self, slot: u16) -> Option<u32> {
-        self.tell(&format!("backlog {slot}"));
-        self.line().parse().ok()
-    }
-
-    /// Closes its device in order, after using queue pairs up to `next_index`.
-    fn close(mut self, next_index: u16) {
-        self.tell(&format!("close {next_index}"));
-        assert_eq!(self.line(), "closed");
-    }
-
-    /// Stops it, and waits until each of its threads has stopped.
-    fn stop(&self) {
-        kill_process(Pid::from_child(&self.process), Signal::STOP).unwrap();
-        let is_stopped = |task: std::io::Result<std::fs::DirEntry>| {
-            let stat = std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap();
-            // Behind the name, which is in parentheses.
-            stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
-        };
-        while !std::fs::read_dir(format!("/proc/{}/task", self.process.id())).unwrap().all(is_stopped) {
-            std::thread::yield_now();
-        }
-    }
-
-    fn go_on(&self) {
-        kill_process(Pid::from_child(&self.process), Signal::CONT).unwrap();
-    }
-
-    fn kill(mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
-    }
-}
-
-impl Drop for Other {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
+use self::other::{FALLBACK_PORT, NOBODY, Other};
 
 /// What other processes run; a test of nothing when it is not one.
 #[test]
 fn child() {
-    let Ok(address) = std::env::var(ADDRESS) else { return };
-    let addresses = vec![address.parse::<IpAddr>().unwrap()];
-    let fallback_port = std::env::var(FALLBACK).ok().map(|port| port.parse().unwrap());
-    let mut claimed = match claim(&ClaimConfig { addresses, udp: UdpConfig::default(), fallback_port }) {
-        Ok(claimed) => claimed,
-        Err(error) => return say(&format!("refused: {error}")),
-    };
-    say(&format!("{} {} {}", claimed.slot, claimed.first_index, claimed.links[0].port()));
-    for line in std::io::stdin().lines() {
-        let line = line.unwrap();
-        match line.split_once(' ') {
-            None => say(&receive(&mut claimed)),
-            Some(("backlog", slot)) => say(&backlog(&mut claimed, slot.parse().unwrap())),
-            Some((_, next_index)) => {
-                claimed.lease.as_ref().unwrap().set_next_index(next_index.parse().unwrap());
-                drop(claimed);
-                return say("closed");
-            }
-        }
-    }
-}
-
-fn say(text: &str) {
-    let mut out = std::io::stdout();
-    writeln!(out, "{MARK}{text}").and_then(|()| out.flush()).unwrap();
-}
-
-/// The slots of the packets that came; waits for one.
-fn receive(claimed: &mut Claimed) -> String {
-    let link = &mut claimed.links[0];
-    let limit = Timespec { tv_sec: 10, tv_nsec: 0 };
-    poll(&mut [PollFd::new(&*link, PollFlags::IN)], Some(&limit)).unwrap();
-    let mut slots = Vec::new();
-    while link
-        .recv(Time::ZERO, &mut |frame| {
-            let qpn = u32::from_be_bytes(frame.bytes[4..8].try_into().unwrap());
-            slots.push((qpn >> 14).to_string());
-        })
-        .messages
-        > 0
-    {}
-    slots.join(",")
-}
-
-/// The bytes that wait for a slot.
-fn backlog(claimed: &mut Claimed, slot: u32) -> String {
-    let link = &mut claimed.links[0];
-    let route = link.route(link.local(), link.port(), 0);
-    let backlog = link.backlog(clock::now(), &route, Qpn::new(slot << 14 | 5));
-    backlog.map_or_else(|| "unknown".to_owned(), |backlog| backlog.used.to_string())
+    other::run_child();
 }
 
 fn slots(others: &[Other]) -> BTreeSet<u16> {
@@ -393,10 +228,3 @@ fn another_users_port_is_refused_with_his_number() {
     assert_eq!(other.slot, 1, "other addresses are free, from an agent of his own");
     first.assert_reached(&UdpSocket::bind("127.0.14.13:0").unwrap(), AT);
 }
-
-const ADDRESS: &str = "USERDMA_TEST_ADDRESS";
-const FALLBACK: &str = "USERDMA_TEST_FALLBACK";
-const FALLBACK_PORT: u16 = 14_791;
-/// Begins what another process says.
-const MARK: &str = "#>";
-const NOBODY: u32 = 65_534;

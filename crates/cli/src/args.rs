@@ -33,6 +33,11 @@ pub enum Command {
     Capture(CaptureArgs),
     /// Measure beside raw sockets and other programs
     Bench(BenchArgs),
+    /// Share the addresses of this machine among all its users
+    Agent(AgentArgs),
+    /// The process that keeps the agent's sockets; started by it.
+    #[command(hide = true)]
+    AgentKeeper,
     /// The demo's second process; started by the demo.
     #[command(hide = true)]
     DemoPeer(PeerArgs),
@@ -240,6 +245,22 @@ pub struct BenchArgs {
     /// The two addresses of this machine to use, as `127.0.0.2,127.0.0.3`
     #[arg(long, value_name = "A,B", value_parser = two_addresses)]
     pub addresses: Option<[IpAddr; 2]>,
+}
+
+/// Share the addresses of this machine among all its users, until it is stopped.
+///
+/// Without it, the RoCE port (UDP 4791) of an address belongs to the user whose process was there first, and others are kept
+/// from it. With it, programs of every user use the port together; they find it by themselves. Programs trust it if it runs as
+/// root or as their own user; one of another user is named to them by USERDMA_AGENT=service=UID.
+///
+/// It may be stopped, killed and started again while programs are connected. What happens is told on standard error.
+///
+/// SIGTERM, SIGINT and SIGHUP end it with status 0. The status is 1 if it cannot start, as when another one runs.
+#[derive(Args, Clone, Debug)]
+pub struct AgentArgs {
+    /// Devices that one user may have open on one address
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..=1022))]
+    pub devices_per_user: u16,
 }
 
 /// How another program is started beside us.

@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod agent;
 pub mod args;
 pub mod bench;
 pub mod capture;
@@ -62,6 +63,8 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Devices(args) => buffered(|out| devices::run(&args, out)),
         Command::Demo(args) => demo::run(&args),
         Command::Bench(args) => buffered(|out| bench::run(&args, out)),
+        Command::Agent(args) => agent::run(&args),
+        Command::AgentKeeper => agent::keep(),
         Command::DemoPeer(args) => pair::peer::run(&args),
         Command::BenchChild(args) => bench::tools::run_child(&args),
         Command::BenchObjects => buffered(bench::objects::run),

@@ -13,11 +13,14 @@ fn help_explains_and_names_the_commands() {
         &["devices", "--help"],
         &["capture", "--help"],
         &["bench", "--help"],
+        &["agent", "--help"],
     ] {
         let ran = userdma(args);
         assert_eq!((ran.status, ran.stderr.as_str()), (0, ""), "{args:?}");
         assert!(
-            !ran.stdout.contains("demo-peer") && !ran.stdout.contains("plant-fault"),
+            !ran.stdout.contains("demo-peer")
+                && !ran.stdout.contains("agent-keeper")
+                && !ran.stdout.contains("plant-fault"),
             "{args:?} shows what is hidden"
         );
         if args.len() == 1 {

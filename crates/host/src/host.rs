@@ -23,12 +23,12 @@ use crate::channel::Descriptor;
 use crate::command::{Commands, lock};
 use crate::drive::{Core, Role};
 use crate::events::{EventQueue, Events};
-use crate::gate::Gated;
+use crate::gate::{Gated, Visit};
 use crate::owner::Owner;
 use crate::shared::{Polls, Shared};
 use crate::sleep::Watch;
 use crate::waiters::Waiters;
-use crate::{Channel, HostConfig, HostError, OpenError, PostFailure, exit, fork, wait};
+use crate::{Channel, HostConfig, HostError, OpenError, PostFailure, crowd, exit, fork, wait};
 
 mod setup;
 
@@ -56,9 +56,6 @@ impl Host {
             .collect::<Result<_, _>>()
             .map_err(system("descriptor of a socket"))?;
         let shared = Shared {
-            _forked: fork::Sockets::note(
-                links.iter().map(AsFd::as_fd).chain(sockets.iter().map(AsFd::as_fd)),
-            ),
             doorbells: shard.doorbells(),
             core: Gated::new(Core::new(shard, links.into_iter().map(Link::Udp).collect())),
             commands: Commands::default(),
@@ -246,7 +243,9 @@ impl Host {
         shared.check()?;
         shared.polls.add();
         if cq.is_empty() {
-            let _ = shared.try_enter(Role::Poll(cq));
+            if shared.try_enter(Role::Poll(cq)) == Visit::Elsewhere {
+                crowd::turned_away();
+            }
             return Ok(!cq.is_empty());
         }
         Ok(true)

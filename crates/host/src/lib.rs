@@ -17,6 +17,7 @@ pub mod call;
 mod channel;
 mod command;
 mod config;
+mod crowd;
 mod drive;
 mod error;
 mod events;

@@ -21,8 +21,6 @@ use crate::{HostError, fork};
 
 /// An open device, as threads share it.
 pub(crate) struct Shared {
-    /// First, so that it ends before the sockets do.
-    pub(crate) _forked: fork::Sockets,
     pub(crate) core: Gated<Core>,
     pub(crate) doorbells: Arc<Doorbells>,
     pub(crate) commands: Commands,

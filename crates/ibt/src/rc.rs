@@ -26,38 +26,28 @@ use std::time::Duration;
 
 use userdma_mem::TxBatch;
 use userdma_verbs::dice::Dice;
-use userdma_verbs::{AsyncEvent, QpAttr, QpAttrMask, QpCap, QpState, Time, WcStatus};
+use userdma_verbs::{QpAttr, QpAttrMask, QpCap, QpState, Time, WcStatus};
 use userdma_wire::Packet;
 
 use self::answers::BrokenRead;
 use self::requester::{Asking, Requester};
 use self::responder::Responder;
-use crate::attr::copy_attr;
+use crate::standing::Standing;
 use crate::{Ctx, Fill, Out, Path, Window};
 
 /// The machine of a reliable connection.
 #[derive(Debug)]
 pub struct Rc {
-    state: QpState,
-    attr: QpAttr,
+    standing: Standing,
     path: Option<Path>,
     req: Requester,
     resp: Responder,
-    /// SQD was entered and its event is still to be reported.
-    drain_event: bool,
 }
 
 impl Rc {
     /// A machine in RESET for a queue pair of these sizes.
     pub fn new(cap: &QpCap) -> Self {
-        Self {
-            state: QpState::Reset,
-            attr: QpAttr { cap: *cap, ..QpAttr::default() },
-            path: None,
-            req: Requester::new(cap),
-            resp: Responder::new(cap),
-            drain_event: false,
-        }
+        Self { standing: Standing::new(cap), path: None, req: Requester::new(cap), resp: Responder::new(cap) }
     }
 
     /// From now on messages that need a receive find none when the dice say yes, and are answered so.
@@ -67,7 +57,7 @@ impl Rc {
 
     /// The state.
     pub fn state(&self) -> QpState {
-        self.state
+        self.standing.state
     }
 
     /// Goes to `to` with attributes that the device has checked (legal transition, mandatory attributes there, values
@@ -89,7 +79,7 @@ impl Rc {
             }
             QpState::Init | QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe => {}
         }
-        copy_attr(&mut self.attr, attr, mask);
+        self.standing.adopt(attr, mask);
         if path.is_some() {
             self.path = path;
         }
@@ -97,26 +87,19 @@ impl Rc {
             self.resp.start(attr.rq_psn);
         }
         if mask.contains(QpAttrMask::SQ_PSN) {
-            self.req.start(attr.sq_psn, &self.attr);
+            self.req.start(attr.sq_psn, &self.standing.attr);
         }
         if to == QpState::Sqd && self.req.next_packet == 0 {
             // Draining would wait for what nobody was asked for. A message that is half sent asks with its end.
-            self.req.ask(ctx, &self.attr);
+            self.req.ask(ctx, &self.standing.attr);
         }
-        self.drain_event = to == QpState::Sqd && attr.en_sqd_async_notify;
-        self.set_state(ctx, to);
+        self.standing.go(ctx, to, attr);
         self.report_drained(ctx);
     }
 
     /// The attributes as a query gives them.
     pub fn attr(&self) -> QpAttr {
-        QpAttr {
-            qp_state: self.state,
-            cur_qp_state: self.state,
-            rq_psn: self.resp.expected(),
-            sq_psn: self.req.next_psn(),
-            ..self.attr
-        }
+        QpAttr { rq_psn: self.resp.expected(), sq_psn: self.req.next_psn(), ..self.standing.query() }
     }
 
     /// The path, from RTR on.
@@ -126,7 +109,7 @@ impl Rc {
 
     /// Something was posted: takes sends over; in ERR flushes sends and receives.
     fn handle_doorbell(&mut self, ctx: &mut Ctx<'_>) {
-        if self.state == QpState::Err {
+        if self.standing.state == QpState::Err {
             self.flush(ctx);
         } else {
             self.req.take_posted(ctx.qp);
@@ -135,8 +118,7 @@ impl Rc {
 
     /// A packet for this connection arrived: right QPN, service, partition and source, ICRC good.
     pub fn handle_packet(&mut self, ctx: &mut Ctx<'_>, packet: &Packet<'_>) {
-        let receives = matches!(self.state, QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe);
-        if !receives {
+        if !self.standing.receives() {
             ctx.stats.drop_qpn += 1;
             return;
         }
@@ -174,7 +156,7 @@ impl Rc {
     ) -> Result<Fill, BrokenRead> {
         let Some(path) = &mut self.path else { return Ok(Fill::Done) };
         let is_conversing = self.resp.heard_at.is_some_and(|at| ctx.now.since(at) < CONVERSATION);
-        self.req.asking = match self.state {
+        self.req.asking = match self.standing.state {
             QpState::Rts if is_conversing => Asking::Seldom,
             QpState::Rts => Asking::UnlessFollowed,
             // Nothing begins that could ask later.
@@ -182,11 +164,11 @@ impl Rc {
                 Asking::Always
             }
         };
-        let mut out = Out { path, attr: &self.attr, batch, before };
+        let mut out = Out { path, attr: &self.standing.attr, batch, before };
         if self.resp.fill(ctx, &mut out)? == Fill::More {
             return Ok(Fill::More);
         }
-        if self.req.fill(ctx, self.state, &mut out) == Fill::More {
+        if self.req.fill(ctx, self.standing.state, &mut out) == Fill::More {
             return Ok(Fill::More);
         }
         let sent = out.batch.count() > before;
@@ -196,7 +178,8 @@ impl Rc {
     /// Whether a fill would send something without owed acknowledgements.
     pub fn has_work(&self, ctx: &Ctx<'_>) -> bool {
         self.path.is_some()
-            && (self.resp.has_responses() || self.req.can_send(self.state, ctx.window, &self.attr))
+            && (self.resp.has_responses()
+                || self.req.can_send(self.standing.state, ctx.window, &self.standing.attr))
     }
 
     /// Whether the last fill stopped because the window was full: try again when the window has room.
@@ -216,7 +199,7 @@ impl Rc {
 
     /// The time has come, or not yet (then nothing happens). Packets that have come in meanwhile are handled first.
     pub fn handle_timeout(&mut self, ctx: &mut Ctx<'_>) {
-        if let Some(status) = self.req.handle_timeout(ctx, &self.attr) {
+        if let Some(status) = self.req.handle_timeout(ctx, &self.standing.attr) {
             self.fail_head(ctx, status);
         }
     }
@@ -230,15 +213,7 @@ impl Rc {
     }
 
     fn report_drained(&mut self, ctx: &mut Ctx<'_>) {
-        if self.drain_event && self.state == QpState::Sqd && self.req.is_drained() {
-            self.drain_event = false;
-            ctx.effects.events.push(AsyncEvent::SqDrained { qpn: ctx.qp.qpn() });
-        }
-    }
-
-    fn set_state(&mut self, ctx: &Ctx<'_>, state: QpState) {
-        self.state = state;
-        ctx.qp.set_state(state);
+        self.standing.report_drained(ctx, || self.req.is_drained());
     }
 
     /// The oldest request fails with `status`; the queue pair goes to the error state.
@@ -250,11 +225,10 @@ impl Rc {
     /// Takes the queue pair to ERR and flushes what is posted. Answers that are queued still leave: among them is
     /// the NAK that tells the peer why.
     fn enter_error(&mut self, ctx: &mut Ctx<'_>) {
-        let was_there = self.state == QpState::Err;
-        self.set_state(ctx, QpState::Err);
+        let is_new = self.standing.fail(ctx);
         self.req.stop(ctx.window);
         self.flush(ctx);
-        if !was_there {
+        if is_new {
             ctx.report_last_wqe();
         }
     }
@@ -266,15 +240,11 @@ impl Rc {
     }
 
     fn reset(&mut self, ctx: &mut Ctx<'_>) {
-        self.set_state(ctx, QpState::Reset);
-        ctx.qp.clear();
-        ctx.mrs.unbind_all(ctx.qp.qpn());
+        self.standing.reset(ctx);
         self.req.stop(ctx.window);
         self.req.clear();
         self.resp.clear();
         self.path = None;
-        self.drain_event = false;
-        self.attr = QpAttr { cap: self.attr.cap, ..QpAttr::default() };
     }
 }
 

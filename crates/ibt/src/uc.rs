@@ -18,42 +18,37 @@ mod send;
 mod tests;
 
 use userdma_mem::TxBatch;
-use userdma_verbs::{AsyncEvent, QpAttr, QpAttrMask, QpCap, QpState, Time};
+use userdma_verbs::{QpAttr, QpAttrMask, QpCap, QpState, Time};
 use userdma_wire::Packet;
 
 use self::receive::Receiver;
 use self::send::Sender;
-use crate::attr::copy_attr;
+use crate::standing::Standing;
 use crate::{Ctx, Fill, Out, Path};
 
 /// The machine of an unreliable connection.
 #[derive(Debug)]
 pub struct Uc {
-    state: QpState,
-    attr: QpAttr,
+    standing: Standing,
     path: Option<Path>,
     sender: Sender,
     receiver: Receiver,
-    /// SQD was entered and its event is still to be reported.
-    drain_event: bool,
 }
 
 impl Uc {
     /// A machine in RESET for a queue pair of these sizes.
     pub fn new(cap: &QpCap) -> Self {
         Self {
-            state: QpState::Reset,
-            attr: QpAttr { cap: *cap, ..QpAttr::default() },
+            standing: Standing::new(cap),
             path: None,
             sender: Sender::new(cap),
             receiver: Receiver::new(cap),
-            drain_event: false,
         }
     }
 
     /// The state.
     pub fn state(&self) -> QpState {
-        self.state
+        self.standing.state
     }
 
     /// As [`Rc::modify`](crate::Rc::modify).
@@ -70,7 +65,7 @@ impl Uc {
             QpState::Err => return self.enter_error(ctx),
             QpState::Init | QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe => {}
         }
-        copy_attr(&mut self.attr, attr, mask);
+        self.standing.adopt(attr, mask);
         if path.is_some() {
             self.path = path;
         }
@@ -78,21 +73,18 @@ impl Uc {
             self.receiver.start(attr.rq_psn);
         }
         if mask.contains(QpAttrMask::SQ_PSN) {
-            self.sender.start(attr.sq_psn);
+            self.sender.departures.next_psn = attr.sq_psn;
         }
-        self.drain_event = to == QpState::Sqd && attr.en_sqd_async_notify;
-        self.set_state(ctx, to);
+        self.standing.go(ctx, to, attr);
         self.report_drained(ctx);
     }
 
     /// The attributes as a query gives them.
     pub fn attr(&self) -> QpAttr {
         QpAttr {
-            qp_state: self.state,
-            cur_qp_state: self.state,
             rq_psn: self.receiver.expected(),
-            sq_psn: self.sender.next_psn(),
-            ..self.attr
+            sq_psn: self.sender.departures.next_psn,
+            ..self.standing.query()
         }
     }
 
@@ -103,13 +95,13 @@ impl Uc {
 
     /// A packet for this connection arrived: right QPN, service, partition and source, ICRC good.
     pub fn handle_packet(&mut self, ctx: &mut Ctx<'_>, packet: &Packet<'_>) {
-        let receives = matches!(self.state, QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe);
-        if !receives {
+        if !self.standing.receives() {
             ctx.stats.drop_qpn += 1;
             return;
         }
         ctx.stats.rcvd_pkts += 1;
-        if let Err(status) = self.receiver.handle_packet(ctx, self.state, &self.attr, packet) {
+        let Standing { state, attr, .. } = &self.standing;
+        if let Err(status) = self.receiver.handle_packet(ctx, *state, attr, packet) {
             self.receiver.fail(ctx, status);
             self.enter_error(ctx);
         }
@@ -118,17 +110,17 @@ impl Uc {
     /// Takes over what was posted, then appends packets to `batch` until it is full, another size must begin a new one, or
     /// nothing is left.
     pub fn fill(&mut self, ctx: &mut Ctx<'_>, batch: &mut TxBatch) -> Fill {
-        match self.state {
+        match self.standing.state {
             QpState::Err => self.flush(ctx),
             QpState::Sqe => self.sender.flush(ctx),
             QpState::Reset | QpState::Init | QpState::Rtr | QpState::Rts | QpState::Sqd => {
-                self.sender.take_posted(ctx.qp);
+                self.sender.departures.take_posted(ctx.qp);
             }
         }
         let Some(path) = &mut self.path else { return Fill::Done };
         let before = batch.count();
-        let mut out = Out { path, attr: &self.attr, batch, before };
-        let fill = self.sender.fill(ctx, self.state, &mut out);
+        let mut out = Out { path, attr: &self.standing.attr, batch, before };
+        let fill = self.sender.fill(ctx, self.standing.state, &mut out);
         ctx.stats.sent_pkts += (batch.count() - before) as u64;
         self.settle(ctx);
         fill
@@ -136,63 +128,54 @@ impl Uc {
 
     /// Whether packets were filled whose requests complete once they have left ([`Uc::handle_sent`]).
     pub fn awaits_sending(&self) -> bool {
-        self.sender.awaits_sending()
+        self.sender.departures.awaits_sending()
     }
 
     /// What was filled has left: its requests complete.
     pub fn handle_sent(&mut self, ctx: &mut Ctx<'_>) {
-        self.sender.complete_sent(ctx);
+        self.sender.departures.complete_sent(ctx);
         self.settle(ctx);
     }
 
     /// Whether a fill would send something.
     pub fn has_work(&self) -> bool {
-        self.path.is_some() && !self.is_paced() && self.sender.can_send(self.state)
+        self.path.is_some() && !self.is_paced() && self.sender.can_send(self.standing.state)
     }
 
     /// Whether the last fill stopped because it was too fast for the destination, and asked for more.
     pub fn is_paced(&self) -> bool {
-        self.sender.paced_until().is_some()
+        self.sender.departures.paced_until.is_some()
     }
 
     /// When `handle_timeout` must be called, if nothing happens before: it was too fast.
     pub fn deadline(&self) -> Option<Time> {
-        self.sender.paced_until()
+        self.sender.departures.paced_until
     }
 
     /// The time has come, or not yet (then nothing happens).
     pub fn handle_timeout(&mut self, ctx: &mut Ctx<'_>) {
-        self.sender.handle_timeout(ctx.now);
+        self.sender.departures.handle_timeout(ctx.now);
     }
 
     /// What follows once nothing is on its way to the link: an error whose turn has come, or the end of draining.
     fn settle(&mut self, ctx: &mut Ctx<'_>) {
-        if self.sender.fail_due(ctx) {
+        if self.sender.departures.fail_due(ctx) {
             // In this order: what is posted before the state changes is flushed here, what is posted later by its doorbell.
-            self.set_state(ctx, QpState::Sqe);
+            self.standing.set_state(ctx, QpState::Sqe);
             self.sender.flush(ctx);
         }
         self.report_drained(ctx);
     }
 
     fn report_drained(&mut self, ctx: &mut Ctx<'_>) {
-        if self.drain_event && self.state == QpState::Sqd && self.sender.is_drained() {
-            self.drain_event = false;
-            ctx.effects.events.push(AsyncEvent::SqDrained { qpn: ctx.qp.qpn() });
-        }
-    }
-
-    fn set_state(&mut self, ctx: &Ctx<'_>, state: QpState) {
-        self.state = state;
-        ctx.qp.set_state(state);
+        self.standing.report_drained(ctx, || self.sender.is_drained());
     }
 
     /// Takes the queue pair to ERR and flushes what is posted.
     fn enter_error(&mut self, ctx: &mut Ctx<'_>) {
-        let was_there = self.state == QpState::Err;
-        self.set_state(ctx, QpState::Err);
+        let is_new = self.standing.fail(ctx);
         self.flush(ctx);
-        if !was_there {
+        if is_new {
             ctx.report_last_wqe();
         }
     }
@@ -203,13 +186,9 @@ impl Uc {
     }
 
     fn reset(&mut self, ctx: &mut Ctx<'_>) {
-        self.set_state(ctx, QpState::Reset);
-        ctx.qp.clear();
-        ctx.mrs.unbind_all(ctx.qp.qpn());
+        self.standing.reset(ctx);
         self.sender.clear();
         self.receiver.clear();
         self.path = None;
-        self.drain_event = false;
-        self.attr = QpAttr { cap: self.attr.cap, ..QpAttr::default() };
     }
 }

@@ -10,7 +10,7 @@ use userdma_host::{DeviceSpec, DevicesError, Host, HostConfig, Stats};
 use crate::answer::{INVALID, Refused, number, pointer, set_errno};
 use crate::lids::{self, Lids};
 use crate::log::{self, Level};
-use crate::{abi, explain, hooks, port, settings};
+use crate::{abi, explain, hooks, port, settings, trace};
 
 /// A device of the list. It exists as long as the process: programs compare and keep the pointers.
 #[repr(C)]
@@ -178,6 +178,7 @@ impl DeviceObject {
     }
 
     fn open_host(&self) -> Result<Host, Refused> {
+        trace::install();
         let complain = |what: String| {
             log::tell(Level::Error, format_args!("device {}: {what}", self.spec.name));
             INVALID.because(|| what)

@@ -47,5 +47,6 @@ mod settings;
 mod signals;
 mod srq;
 mod symbols;
+mod trace;
 mod unsupported;
 mod wr;

@@ -4,11 +4,11 @@
 //! call, so that the lines of several processes do not mix. What repeats the line before is told at its 10th, 100th, ... time
 //! only: programs poll, and post until a queue is full.
 //!
-//! This is no `tracing`: a few lines are told by this shell alone, and never inside the gate, where a thread must not be
-//! cancelled or stopped by a pipe that nobody reads.
+//! This is no `tracing`: a few lines are told by this shell, and never inside the gate, where a thread must not be cancelled or
+//! stopped by a pipe that nobody reads. What the floors below tell there comes by way of `trace`.
 
 use std::env;
-use std::ffi::{CString, c_int};
+use std::ffi::{CString, c_int, c_long};
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, OnceLock};
@@ -68,8 +68,24 @@ pub(crate) fn is_on(level: Level) -> bool {
 pub(crate) fn tell(level: Level, what: fmt::Arguments<'_>) {
     // A handler of a signal that has interrupted such a line must not wait for it.
     if is_on(level) && !call::is_nested() {
-        write_line(level, &what.to_string());
+        write_line(level, &what.to_string(), Room::Wait);
     }
+}
+
+/// The same from inside the gate: a line for which there is no room now is lost.
+pub(crate) fn tell_if_room(level: Level, what: fmt::Arguments<'_>) {
+    if is_on(level) && !call::is_nested() {
+        write_line(level, &what.to_string(), Room::OrLose);
+    }
+}
+
+/// What to do if who reads the log does not keep up.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Room {
+    /// Wait for him.
+    Wait,
+    /// Lose the line.
+    OrLose,
 }
 
 #[cold]
@@ -80,17 +96,17 @@ fn read_level() -> u8 {
     if level.is_none() && !wanted.trim().is_empty() {
         let what =
             format!("USERDMA_LOG={wanted}: off, error, warn, info and debug are possible, error is taken");
-        write_line(Level::Error, &what);
+        write_line(Level::Error, &what, Room::Wait);
     }
     level.unwrap_or(Level::Error) as u8
 }
 
 #[cold]
-fn write_line(level: Level, what: &str) {
+fn write_line(level: Level, what: &str, room: Room) {
     let text = lock(&LAST).next(what);
     if let Some(text) = text {
         let line = format!("userdma[{}] {}: {}\n", std::process::id(), level.name(), text.replace('\n', " "));
-        keep_errno(|| write(line.as_bytes()));
+        keep_errno(|| write(line.as_bytes(), room));
     }
 }
 
@@ -119,7 +135,7 @@ fn keep_errno(write: impl FnOnce()) {
 
 /// Raw system calls: those of the C library are points at which a thread may be cancelled. The file is opened for each line, since
 /// programs close descriptors that they do not know.
-fn write(line: &[u8]) {
+fn write(line: &[u8], room: Room) {
     static PATH: OnceLock<Option<CString>> = OnceLock::new();
     let path = PATH.get_or_init(|| {
         let path = env::var("USERDMA_LOG_FILE").ok().filter(|path| !path.is_empty())?;
@@ -132,11 +148,26 @@ fn write(line: &[u8]) {
             .as_ref()
             .map(|path| libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, MODE));
         let fd = opened.unwrap_or_else(|| libc::STDERR_FILENO.into());
-        libc::syscall(libc::SYS_write, fd, line.as_ptr(), line.len());
+        if room == Room::Wait || has_room(fd) {
+            libc::syscall(libc::SYS_write, fd, line.as_ptr(), line.len());
+        }
         if opened.is_some_and(|fd| fd >= 0) {
             libc::syscall(libc::SYS_close, fd);
         }
     }
+}
+
+/// Whether a line of some hundred bytes can be written without waiting. Of a pipe that is a page at least.
+fn has_room(fd: c_long) -> bool {
+    // Descriptors are small.
+    let fd = c_int::try_from(fd).unwrap_or(-1);
+    let mut asked = libc::pollfd { fd, events: libc::POLLOUT, revents: 0 };
+    let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: one structure and a time that outlive the call, and no set of signals.
+    let ready = unsafe {
+        libc::syscall(libc::SYS_ppoll, &raw mut asked, 1, &raw const now, std::ptr::null::<u8>(), 8)
+    };
+    ready == 1 && asked.revents & libc::POLLOUT != 0
 }
 
 /// The variables are not read yet.

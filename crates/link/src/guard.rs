@@ -1,14 +1,18 @@
-//! Descriptors that a host program must not close.
+//! The descriptors of devices: which a host program must not close, and of which a forked child must not keep a copy.
 //!
 //! Programs that make themselves daemons close every descriptor that they do not know, and some put their own where they
 //! like with `dup2`. The descriptors of a device are in their table too. So each is kept away from the small numbers that
 //! programs choose, and noted in a table: whoever stands in front of the C library's `close` asks [`is_guarded`] before it
 //! closes a number. Without anybody there the table changes nothing.
+//!
+//! A child shares sockets with its parent: it would keep the parent's addresses taken as long as it lives. So the same table says
+//! of which descriptors it lets go ([`let_go`]). Every descriptor of a device is in it exactly as long as it is open.
 
 use std::cell::Cell;
 use std::io::{self, Write};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Resource, getrlimit};
@@ -17,11 +21,21 @@ use rustix::process::{Resource, getrlimit};
 #[derive(Debug)]
 pub struct GuardedFd(OwnedFd);
 
-/// For each number the process that guards it, or 0. A forked child has a copy, in which the numbers are its parent's: it may
-/// close them.
-static GUARDS: [AtomicI32; MAX_GUARDED] = [const { AtomicI32::new(0) }; MAX_GUARDED];
+/// What is known of a number.
+struct Guard {
+    /// The process that guards it, or 0. A forked child has a copy, in which the numbers are its parent's: it may close them.
+    by: AtomicI32,
+    /// The number of the socket in the file system; 0 if it is no socket. The program may close what it does not know, and get the
+    /// descriptor's number again for something of its own.
+    socket: AtomicU64,
+}
+
+static GUARDS: [Guard; MAX_GUARDED] =
+    [const { Guard { by: AtomicI32::new(0), socket: AtomicU64::new(0) } }; MAX_GUARDED];
 /// Descriptors that are guarded, by this process or by one that it was forked from.
 static COUNT: AtomicU32 = AtomicU32::new(0);
+/// No higher number was ever guarded.
+static TOP: AtomicI32 = AtomicI32::new(-1);
 
 thread_local! {
     static IS_APART: Cell<bool> = const { Cell::new(false) };
@@ -34,7 +48,9 @@ impl From<OwnedFd> for GuardedFd {
             if fd.as_raw_fd() < lowest() { fcntl_dupfd_cloexec(&fd, lowest()).unwrap_or(fd) } else { fd };
         if let Some(guard) = guard(fd.as_raw_fd()) {
             COUNT.fetch_add(1, Ordering::Relaxed);
-            guard.store(process(), Ordering::Release);
+            TOP.fetch_max(fd.as_raw_fd(), Ordering::Relaxed);
+            guard.socket.store(socket(fd.as_raw_fd()), Ordering::Relaxed);
+            guard.by.store(process(), Ordering::Release);
         }
         Self(fd)
     }
@@ -43,7 +59,7 @@ impl From<OwnedFd> for GuardedFd {
 impl Drop for GuardedFd {
     fn drop(&mut self) {
         if let Some(guard) = guard(self.0.as_raw_fd()) {
-            guard.store(0, Ordering::Release);
+            guard.by.store(0, Ordering::Release);
             COUNT.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -74,7 +90,7 @@ impl AsRawFd for GuardedFd {
 /// Whether a number is a descriptor of ours, in this process and in the table of descriptors that its threads share.
 #[inline]
 pub fn is_guarded(fd: RawFd) -> bool {
-    match guard(fd).map_or(0, |guard| guard.load(Ordering::Acquire)) {
+    match guard(fd).map_or(0, |guard| guard.by.load(Ordering::Acquire)) {
         0 => false,
         by => by == process() && !IS_APART.get(),
     }
@@ -85,7 +101,48 @@ pub fn first_guarded(first: RawFd, last: RawFd) -> Option<RawFd> {
     if COUNT.load(Ordering::Relaxed) == 0 {
         return None;
     }
-    (first.max(0)..=last.min(HIGHEST)).find(|&fd| is_guarded(fd))
+    (first.max(0)..=last.min(TOP.load(Ordering::Relaxed))).find(|&fd| is_guarded(fd))
+}
+
+/// Forked child: lets go of every socket that a process which it was forked from guards. Behind its number, which has an owner in
+/// the copy of the parent's memory, is `/dev/null` from now on.
+///
+/// Only system calls and atomics: the child of a program with threads may do no more.
+pub fn let_go() {
+    for fd in 0..=TOP.load(Ordering::Relaxed) {
+        let Some(guard) = guard(fd) else { return };
+        let by = guard.by.load(Ordering::Acquire);
+        let noted = guard.socket.load(Ordering::Relaxed);
+        if by != 0 && by != process() && noted != 0 && noted == socket(fd) {
+            replace(fd);
+        }
+    }
+}
+
+/// Puts `/dev/null` behind a descriptor.
+fn replace(fd: RawFd) {
+    // SAFETY: system calls with a string that ends, and descriptors: one of ours, which nobody of this process uses any more, and one
+    // that is made here.
+    unsafe {
+        let nothing = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
+        if nothing >= 0 {
+            libc::dup3(nothing, fd, libc::O_CLOEXEC);
+            libc::close(nothing);
+        }
+    }
+}
+
+/// The number of a socket in the file system; 0 if the descriptor is none.
+fn socket(fd: RawFd) -> u64 {
+    let mut stat = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the call fills the structure, which outlives it, or fails.
+    let stat = unsafe {
+        if libc::fstat(fd, stat.as_mut_ptr()) != 0 {
+            return 0;
+        }
+        stat.assume_init()
+    };
+    if stat.st_mode & libc::S_IFMT == libc::S_IFSOCK { stat.st_ino } else { 0 }
 }
 
 /// From now on the calling thread has a table of descriptors of its own, in which no number is guarded.
@@ -93,7 +150,7 @@ pub fn leave() {
     IS_APART.set(true);
 }
 
-fn guard(fd: RawFd) -> Option<&'static AtomicI32> {
+fn guard(fd: RawFd) -> Option<&'static Guard> {
     GUARDS.get(usize::try_from(fd).ok()?)
 }
 
@@ -109,7 +166,6 @@ fn lowest() -> RawFd {
 
 /// Higher numbers are not guarded: a process with so many descriptors has other worries.
 const MAX_GUARDED: usize = 1 << 14;
-const HIGHEST: RawFd = 16_383;
 
 #[cfg(test)]
 mod tests {

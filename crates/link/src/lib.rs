@@ -16,6 +16,7 @@ mod iface;
 mod link;
 pub mod pcapng;
 pub mod raw;
+pub mod signals;
 mod tap;
 mod udp;
 

@@ -13,6 +13,8 @@
 
 use std::collections::VecDeque;
 
+use userdma_verbs::dice::Stream;
+
 use crate::mr::Entry;
 
 /// Slots that exist at most: regions and windows together.
@@ -49,12 +51,12 @@ pub(crate) struct Slots {
     scramble: Scramble,
     /// Odd.
     stride: u32,
-    random: SplitMix64,
+    random: Stream,
 }
 
 impl Slots {
     pub(crate) fn new(seed: u64) -> Self {
-        let mut random = SplitMix64(seed);
+        let mut random = Stream::of(seed);
         let scramble = Scramble::new(&mut random);
         let stride = random.next_u32() | 1;
         Self { slots: Vec::new(), free: VecDeque::new(), scramble, stride, random }
@@ -150,7 +152,7 @@ struct Scramble {
 }
 
 impl Scramble {
-    fn new(random: &mut SplitMix64) -> Self {
+    fn new(random: &mut Stream) -> Self {
         let multiplier = random.next_u32() | 1;
         Self { multiplier, inverse: inverse(multiplier), offset: random.next_u32() }
     }
@@ -177,20 +179,6 @@ const fn inverse(odd: u32) -> u32 {
     inverse
 }
 
-/// Steele, Lea and Flood's generator: a counter and a mixing function.
-#[derive(Debug)]
-struct SplitMix64(u64);
-
-impl SplitMix64 {
-    fn next_u32(&mut self) -> u32 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        let [.., a, b, c, d] = (z ^ z >> 31).to_le_bytes();
-        u32::from_le_bytes([a, b, c, d])
-    }
-}
-
 #[cfg(not(loom))]
 #[cfg(test)]
 mod tests {
@@ -211,7 +199,7 @@ mod tests {
 
     #[test]
     fn every_index_has_a_place_of_its_own_in_the_key() {
-        let scramble = Scramble::new(&mut SplitMix64(7));
+        let scramble = Scramble::new(&mut Stream::of(7));
         let mut seen = HashSet::new();
         for index in 0..CAPACITY {
             let scrambled = scramble.forth(index);

@@ -2,6 +2,7 @@
 
 mod table;
 
+use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,12 +15,11 @@ use crate::{CompChannel, Device, Error};
 use table::Table;
 
 /// A completion queue. Clones are the same queue; any number of threads may poll it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Cq {
     inner: Arc<Inner>,
 }
 
-#[derive(Debug)]
 struct Inner {
     host: Host,
     cq: Arc<userdma_objects::Cq>,
@@ -39,6 +39,14 @@ struct Turn {
     is_taken: bool,
     /// Threads that wait for their turn.
     queued: u32,
+}
+
+/// Its device and number, how many completions it has and could have.
+impl fmt::Debug for Cq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, len) = (self.inner.host.name(), self.inner.cq.len());
+        write!(f, "Cq({name} {}, {len} of {})", self.number(), self.capacity())
+    }
 }
 
 impl Cq {

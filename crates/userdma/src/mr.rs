@@ -2,6 +2,7 @@
 
 mod slice;
 
+use std::fmt;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
@@ -17,7 +18,6 @@ pub use slice::{MrSlice, RemoteMr, SliceRange};
 /// Registered memory. It is never borrowed: devices and peers may change it at any time.
 ///
 /// Dropping it ends the registration as soon as no slice of it and no posted operation is left.
-#[derive(Debug)]
 pub struct Mr {
     inner: Arc<Inner>,
 }
@@ -53,6 +53,19 @@ pub struct DeregisterError {
     pub mr: Mr,
     /// Why.
     pub reason: Error,
+}
+
+/// Where it is, its keys and rights; none of its memory.
+impl fmt::Debug for Mr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mr")
+            .field("addr", &format_args!("{:#x}", self.addr()))
+            .field("len", &self.len())
+            .field("lkey", &self.lkey())
+            .field("rkey", &self.rkey())
+            .field("access", &self.access())
+            .finish()
+    }
 }
 
 impl Mr {

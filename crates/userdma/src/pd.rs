@@ -1,5 +1,6 @@
 //! Protection domains: which queue pairs may touch which memory.
 
+use std::fmt;
 use std::sync::Arc;
 
 use userdma_host::Host;
@@ -9,15 +10,21 @@ use userdma_verbs::{AccessFlags, AhAttr};
 use crate::{Ah, Cq, Device, Error, Mr, Mw, QpBuilder, Srq};
 
 /// A protection domain. Clones are the same domain; it ends when they and everything in it are gone.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Pd {
     inner: Arc<Inner>,
 }
 
-#[derive(Debug)]
 struct Inner {
     host: Host,
     id: PdId,
+}
+
+/// Its device and number.
+impl fmt::Debug for Pd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pd({} {})", self.host().name(), self.id().0)
+    }
 }
 
 impl Pd {

@@ -8,6 +8,7 @@ mod post;
 mod setup;
 mod ud;
 
+use std::fmt;
 use std::marker::PhantomData;
 
 use userdma_verbs::{QpAttr, QpCap, QpState, Qpn};
@@ -41,10 +42,16 @@ pub enum Unchecked {}
 /// a shared receive queue). The
 /// peer is not told, and a peer that goes is noticed only by operations that it must answer, not by receives: see the
 /// [`guide`](crate::guide). Threads share it by reference.
-#[derive(Debug)]
 pub struct Qp<S> {
     inner: Box<Inner>,
     state: PhantomData<fn() -> S>,
+}
+
+/// Its device, number and state.
+impl<S> fmt::Debug for Qp<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Qp({} {} {:?})", self.inner.host().name(), self.qpn(), self.state())
+    }
 }
 
 impl<S> Qp<S> {

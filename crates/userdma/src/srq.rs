@@ -51,12 +51,18 @@ use crate::{Cq, Error, Pd, Sgl};
 /// or is dropped leaves the queue to the others: only what a message under way had taken is flushed. So a receive that was
 /// posted ends with a message, or when the last clone of the queue and its last queue pair are gone, without a completion; a
 /// completion queue that has overflowed has lost those that it refused.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Srq {
     inner: Arc<Inner>,
 }
 
-#[derive(Debug)]
+/// Its number and sizes.
+impl std::fmt::Debug for Srq {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Srq").field(&self.srqn()).field(&self.attr()).finish()
+    }
+}
+
 struct Inner {
     pd: Pd,
     srq: Arc<userdma_objects::Srq>,

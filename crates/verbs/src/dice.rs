@@ -1,4 +1,4 @@
-//! Repeatable randomness for faults: SplitMix64, and a die that falls on one side with a given probability. What the same seed
+//! Repeatable randomness: SplitMix64 (Steele, Lea and Flood's generator), and a die that falls on one side with a given probability. What the same seed
 //! draws is the same for ever: people write seeds down.
 
 /// A stream of random numbers, set by a seed and the number of the stream.
@@ -11,6 +11,16 @@ impl Stream {
         // One step of a generator that starts at the number keeps the streams of neighbouring seeds apart.
         let mut first = Self(number);
         Self(seed ^ first.next())
+    }
+
+    /// The stream that begins at a seed itself.
+    pub const fn of(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next 32 bits: the upper half of the next 64.
+    pub const fn next_u32(&mut self) -> u32 {
+        (self.next() >> 32) as u32
     }
 
     /// The next 64 bits.

@@ -250,7 +250,7 @@ impl Rc {
         let nak = Answer::Nak { psn: broken.psn, msn: broken.msn, syndrome: Syndrome::Nak(broken.code) };
         self.resp.forget_responses();
         self.resp.answer(nak);
-        if self.state != QpState::Err {
+        if self.standing.state != QpState::Err {
             let event = count_refusal(ctx, broken.code);
             ctx.effects.events.push(event);
             self.enter_error(ctx);

@@ -39,11 +39,13 @@ impl Rc {
         }
         let verdict = match packet.info().op {
             Operation::Acknowledge => match packet.aeth() {
-                Some(aeth) => self.req.handle_aeth(ctx, &self.attr, psn, aeth),
+                Some(aeth) => self.req.handle_aeth(ctx, &self.standing.attr, psn, aeth),
                 None => Verdict::Fine,
             },
-            Operation::ReadResponse => self.req.handle_read_response(ctx, &self.attr, psn, packet),
-            Operation::AtomicAcknowledge => self.req.handle_atomic_response(ctx, &self.attr, psn, packet),
+            Operation::ReadResponse => self.req.handle_read_response(ctx, &self.standing.attr, psn, packet),
+            Operation::AtomicAcknowledge => {
+                self.req.handle_atomic_response(ctx, &self.standing.attr, psn, packet)
+            }
             Operation::Send
             | Operation::Write
             | Operation::ReadRequest

@@ -147,7 +147,7 @@ impl Rc {
             Judgement::Repeat => {
                 ctx.stats.duplicate_request += 1;
                 if self.may_have_executed(packet) {
-                    self.resp.repeat(ctx, packet, self.attr.path_mtu.bytes());
+                    self.resp.repeat(ctx, packet, self.standing.attr.path_mtu.bytes());
                 } else {
                     ctx.stats.drop_duplicate += 1;
                 }
@@ -168,7 +168,7 @@ impl Rc {
             Err(Refusal::Rnr) => {
                 ctx.stats.sent_rnr_err += 1;
                 self.resp.nak_sent = true;
-                self.resp.rnr(self.attr.min_rnr_timer);
+                self.resp.rnr(self.standing.attr.min_rnr_timer);
             }
             Err(Refusal::Nak(code, status)) => self.refuse(ctx, code, status),
         }
@@ -186,7 +186,7 @@ impl Rc {
     }
 
     fn report_established(&mut self, ctx: &mut Ctx<'_>) {
-        if self.state == QpState::Rtr && !self.resp.established {
+        if self.standing.state == QpState::Rtr && !self.resp.established {
             self.resp.established = true;
             ctx.effects.events.push(AsyncEvent::CommunicationEstablished { qpn: ctx.qp.qpn() });
         }
@@ -197,7 +197,7 @@ impl Rc {
             return Err(INVALID);
         }
         self.check_allowed(packet)?;
-        let mtu = self.attr.path_mtu.bytes();
+        let mtu = self.standing.attr.path_mtu.bytes();
         self.check_resource(ctx, packet)?;
         if !has_right_length(packet, mtu) {
             return Err(INVALID);
@@ -214,7 +214,7 @@ impl Rc {
             | Operation::AtomicWrite
             | Operation::Cnp => Err(INVALID),
         }?;
-        self.resp.keep_resources(self.attr.max_dest_rd_atomic);
+        self.resp.keep_resources(self.standing.attr.max_dest_rd_atomic);
         // READs and atomics are acknowledged by their answers.
         let has_answer = !matches!(packet.info().op, Operation::Send | Operation::Write);
         if packet.bth().ack_req() && !has_answer {
@@ -227,7 +227,7 @@ impl Rc {
     /// an old one would reach what the queue pair does not grant.
     fn may_have_executed(&self, packet: &Packet<'_>) -> bool {
         let is_read = packet.info().op == Operation::ReadRequest;
-        self.check_allowed(packet).is_ok() && !(is_read && self.attr.max_dest_rd_atomic == 0)
+        self.check_allowed(packet).is_ok() && !(is_read && self.standing.attr.max_dest_rd_atomic == 0)
     }
 
     /// Whether the queue pair's access flags allow the operation. As `rxe_resp.c check_op_valid()`.
@@ -244,7 +244,7 @@ impl Rc {
             | Operation::AtomicWrite
             | Operation::Cnp => AccessFlags::empty(),
         };
-        if self.attr.qp_access_flags.contains(needs) { Ok(()) } else { Err(INVALID) }
+        if self.standing.attr.qp_access_flags.contains(needs) { Ok(()) } else { Err(INVALID) }
     }
 
     /// Whether there is a receive for what needs one, and room for what must be remembered. As `rxe_resp.c
@@ -253,7 +253,7 @@ impl Rc {
         let info = packet.info();
         match info.op {
             Operation::ReadRequest | Operation::CompareSwap | Operation::FetchAdd => {
-                let limit = usize::from(self.attr.max_dest_rd_atomic);
+                let limit = usize::from(self.standing.attr.max_dest_rd_atomic);
                 if self.resp.unanswered() < limit { Ok(()) } else { Err(INVALID) }
             }
             Operation::Send if info.is_start() => self.resp.take_recv(ctx),

@@ -1,88 +1,43 @@
 //! The sending side: elements become packets in posting order, each of which is sent once.
 
-use userdma_objects::{QpShared, SgCursor, Wqe, WqeRing};
-use userdma_verbs::{Psn, QpCap, QpState, SendFlags, SendOp, Time, WcStatus};
+use userdma_objects::{SgCursor, Wqe, WqeRing};
+use userdma_verbs::{QpCap, QpState, SendFlags, SendOp, WcStatus};
 
 use crate::data::{Data, DataPacket, Step, put_data};
+use crate::departures::Departures;
 use crate::pace::pace_cost;
-use crate::retire::{complete_failed, complete_sent};
 use crate::segment::{packets_of, payload_of, position};
 use crate::{Ctx, Fill, Out};
 
 /// The sending side of a connection.
 #[derive(Debug)]
 pub(super) struct Sender {
-    /// What has not completed: those before `next` are in batches that are on their way to the link.
-    ring: WqeRing,
-    /// The element that is sent next, and its packet.
-    next: u64,
+    pub(super) departures: Departures,
+    /// The packet of the element that is sent next.
     next_packet: u32,
     /// Where its payload comes from.
     cursor: SgCursor,
-    next_psn: Psn,
-    /// The next element cannot be sent: it fails with this when those before it have completed.
-    fault: Option<WcStatus>,
-    /// The last fill was too fast for the destination: when to try again.
-    paced_until: Option<Time>,
 }
 
 impl Sender {
     pub(super) fn new(cap: &QpCap) -> Self {
-        Self {
-            ring: WqeRing::new(cap.max_send_wr.max(1), cap.max_send_sge, cap.max_inline_data),
-            next: 0,
-            next_packet: 0,
-            cursor: SgCursor::default(),
-            next_psn: Psn::default(),
-            fault: None,
-            paced_until: None,
-        }
-    }
-
-    /// Begins with `psn`.
-    pub(super) fn start(&mut self, psn: Psn) {
-        self.next_psn = psn;
-    }
-
-    pub(super) fn next_psn(&self) -> Psn {
-        self.next_psn
-    }
-
-    /// Takes over what was posted.
-    pub(super) fn take_posted(&mut self, qp: &QpShared) {
-        qp.take_sends(&mut self.ring);
+        let ring = WqeRing::new(cap.max_send_wr.max(1), cap.max_send_sge, cap.max_inline_data);
+        Self { departures: Departures::new(ring), next_packet: 0, cursor: SgCursor::default() }
     }
 
     /// Whether everything that was begun has left.
     pub(super) fn is_drained(&self) -> bool {
-        self.next_packet == 0 && !self.awaits_sending()
-    }
-
-    /// Whether elements complete once the batches are with the link.
-    pub(super) fn awaits_sending(&self) -> bool {
-        self.ring.head() < self.next
-    }
-
-    /// When to try again what was too fast.
-    pub(super) fn paced_until(&self) -> Option<Time> {
-        self.paced_until
-    }
-
-    /// The time has come, or not yet.
-    pub(super) fn handle_timeout(&mut self, now: Time) {
-        self.paced_until = self.paced_until.filter(|&until| until > now);
+        self.next_packet == 0 && !self.departures.awaits_sending()
     }
 
     /// Whether there is something to send, were it not for the pace: in SQD what was begun is finished, and nothing new is begun.
     pub(super) fn can_send(&self, state: QpState) -> bool {
-        self.next < self.ring.tail()
-            && self.fault.is_none()
-            && (state == QpState::Rts || state == QpState::Sqd && self.next_packet > 0)
+        self.departures.has_next() && (state == QpState::Rts || state == QpState::Sqd && self.next_packet > 0)
     }
 
     /// Appends packets to the batch, as far as the pace allows.
     pub(super) fn fill(&mut self, ctx: &mut Ctx<'_>, state: QpState, out: &mut Out<'_>) -> Fill {
-        self.paced_until = None;
+        self.departures.paced_until = None;
         if !self.can_send(state) {
             return Fill::Done;
         }
@@ -92,16 +47,16 @@ impl Sender {
             if !self.can_send(state) {
                 break Fill::Done;
             }
-            let Some(&wqe) = self.ring.wqe(self.next) else { break Fill::Done };
+            let Some(&wqe) = self.departures.ring.wqe(self.departures.next) else { break Fill::Done };
             match self.send(ctx, out, &wqe, &mut budget) {
                 Step::Sent => self.advance(ctx, &wqe),
                 Step::Batch if budget.is_used_up() => {
                     let cost = pace_cost(payload_of(wqe.len, out.mtu(), self.next_packet));
-                    self.paced_until = Some(ctx.paces.ask(ctx.now, &route, dest, cost));
+                    self.departures.paced_until = Some(ctx.paces.ask(ctx.now, &route, dest, cost));
                     break Fill::Done;
                 }
                 Step::Batch => break Fill::More,
-                Step::Fault(status) => self.fault = Some(status),
+                Step::Fault(status) => self.departures.fault = Some(status),
             }
         };
         ctx.paces.spend(&route, dest, budget.spent);
@@ -140,7 +95,7 @@ impl Sender {
             }
             budget.spent += cost;
             self.next_packet += 1;
-            self.next_psn = self.next_psn.add(1);
+            self.departures.next_psn = self.departures.next_psn.add(1);
         }
         Step::Sent
     }
@@ -156,7 +111,7 @@ impl Sender {
         let position = position(self.next_packet, packets);
         let Some(opcode) = data.uc_opcode(position) else { return Step::Fault(WcStatus::LocQpOpErr) };
         let is_last = self.next_packet + 1 == packets;
-        let mut bth = out.bth(opcode, self.next_psn);
+        let mut bth = out.bth(opcode, self.departures.next_psn);
         bth.set_solicited(is_last && wqe.flags.contains(SendFlags::SOLICITED));
         let packet = DataPacket {
             data,
@@ -165,54 +120,36 @@ impl Sender {
             offset: self.next_packet * out.mtu(),
             payload_len: payload_of(wqe.len, out.mtu(), self.next_packet),
         };
-        put_data(ctx, out, &bth, opcode, &packet, self.ring.get(self.next), &mut self.cursor)
+        let element = self.departures.ring.get(self.departures.next);
+        put_data(ctx, out, &bth, opcode, &packet, element, &mut self.cursor)
     }
 
     /// The element at the sending position is in the batch, or done. One without a packet completes at once, unless one before it
     /// has to leave first.
     fn advance(&mut self, ctx: &mut Ctx<'_>, wqe: &Wqe) {
-        let is_first = !self.awaits_sending();
-        self.rewind(self.next + 1);
+        let is_first = !self.departures.awaits_sending();
+        self.departures.next += 1;
+        self.rewind();
         if is_first && Data::of(wqe.op).is_none() {
-            self.complete_sent(ctx);
+            self.departures.complete_sent(ctx);
         }
-    }
-
-    /// What was filled has left: it completes.
-    pub(super) fn complete_sent(&mut self, ctx: &mut Ctx<'_>) {
-        complete_sent(ctx, &mut self.ring, self.next);
-    }
-
-    /// The element that cannot be sent fails, if its turn has come; whether it did.
-    pub(super) fn fail_due(&mut self, ctx: &mut Ctx<'_>) -> bool {
-        if self.awaits_sending() {
-            return false;
-        }
-        let Some(status) = self.fault.take() else { return false };
-        complete_failed(ctx, &mut self.ring, status)
     }
 
     /// Completes everything as flushed, also what is still with the poster.
     pub(super) fn flush(&mut self, ctx: &mut Ctx<'_>) {
-        loop {
-            self.take_posted(ctx.qp);
-            if !complete_failed(ctx, &mut self.ring, WcStatus::WrFlushErr) {
-                break;
-            }
-        }
-        self.clear();
+        self.departures.flush(ctx);
+        self.rewind();
     }
 
     /// Forgets every element.
     pub(super) fn clear(&mut self) {
-        self.ring.clear();
-        self.rewind(self.ring.tail());
-        (self.fault, self.paced_until) = (None, None);
+        self.departures.clear();
+        self.rewind();
     }
 
     /// Goes to the beginning of an element.
-    fn rewind(&mut self, next: u64) {
-        (self.next, self.next_packet, self.cursor) = (next, 0, SgCursor::default());
+    fn rewind(&mut self) {
+        (self.next_packet, self.cursor) = (0, SgCursor::default());
     }
 }
 

@@ -1,28 +1,21 @@
 //! The sending side: elements become packets in posting order, one each, and complete when they have left.
 
 use userdma_mem::{LinkId, Route, TxBatch, crc32};
-use userdma_objects::{QpShared, SgCursor, UdAddr, WqeRef, WqeRing, gather};
-use userdma_verbs::{PKey, Psn, QKey, QpAttr, QpCap, Qpn, SendFlags, SendOp, Time, WcStatus};
+use userdma_objects::{SgCursor, UdAddr, WqeRef, WqeRing, gather};
+use userdma_verbs::{PKey, QKey, QpAttr, QpCap, Qpn, SendFlags, SendOp, WcStatus};
 use userdma_wire::{Bth, Deth, FlowIcrc, Opcode, Pseudo, packet_len};
 
 use crate::data::{Missing, copy_inline};
+use crate::departures::Departures;
 use crate::pace::pace_cost;
-use crate::retire::{complete_failed, complete_sent};
 use crate::{Ctx, Out, Path};
 
 /// The sending side of a queue pair.
 #[derive(Debug)]
 pub(super) struct Sender {
-    ring: WqeRing,
-    /// The element that is sent next; those before it were filled, and complete when they have left.
-    next: u64,
-    next_psn: Psn,
+    pub(super) departures: Departures,
     /// Where the last datagram went: most go to the same place as the one before.
     path: Option<Path>,
-    /// The next element cannot be sent: it fails with this when it has become the oldest.
-    fault: Option<WcStatus>,
-    /// The destination's pace is reached until then.
-    paced_until: Option<Time>,
 }
 
 /// Why a fill has ended.
@@ -55,23 +48,7 @@ struct Grant {
 impl Sender {
     pub(super) fn new(cap: &QpCap) -> Self {
         let cap = QpCap { max_send_wr: cap.max_send_wr.max(1), ..*cap };
-        Self {
-            ring: WqeRing::of_datagrams(&cap),
-            next: 0,
-            next_psn: Psn::default(),
-            path: None,
-            fault: None,
-            paced_until: None,
-        }
-    }
-
-    /// Begins with `psn`.
-    pub(super) fn start(&mut self, psn: Psn) {
-        self.next_psn = psn;
-    }
-
-    pub(super) fn next_psn(&self) -> Psn {
-        self.next_psn
+        Self { departures: Departures::new(WqeRing::of_datagrams(&cap)), path: None }
     }
 
     /// The link that the last datagram went by.
@@ -79,45 +56,20 @@ impl Sender {
         self.path.as_ref().map(|path| path.route.link).unwrap_or_default()
     }
 
-    /// Takes over what was posted.
-    pub(super) fn take_posted(&mut self, qp: &QpShared) {
-        qp.take_sends(&mut self.ring);
-    }
-
-    /// Whether something was filled and has not completed.
-    pub(super) fn awaits_sending(&self) -> bool {
-        self.next > self.ring.head()
-    }
-
     /// Whether a fill would do something.
     pub(super) fn can_send(&self) -> bool {
-        self.next < self.ring.tail() && self.fault.is_none() && self.paced_until.is_none()
-    }
-
-    pub(super) fn paced_until(&self) -> Option<Time> {
-        self.paced_until
-    }
-
-    pub(super) fn handle_timeout(&mut self, now: Time) {
-        if self.paced_until.is_some_and(|until| until <= now) {
-            self.paced_until = None;
-        }
-    }
-
-    /// The status of a send that cannot leave, if it has become the oldest.
-    pub(super) fn due_fault(&self) -> Option<WcStatus> {
-        self.fault.filter(|_| !self.awaits_sending())
+        self.departures.has_next() && self.departures.paced_until.is_none()
     }
 
     /// Appends packets to the batch, all of them for one queue pair.
     pub(super) fn fill(&mut self, ctx: &mut Ctx<'_>, attr: &QpAttr, batch: &mut TxBatch) -> Stop {
-        self.paced_until = None;
+        self.departures.paced_until = None;
         let mut grant: Option<Grant> = None;
         let stop = loop {
-            if self.fault.is_some() {
+            if self.departures.fault.is_some() {
                 break Stop::Idle;
             }
-            let Some(&to) = self.ring.addr(self.next) else { break Stop::Idle };
+            let Some(&to) = self.departures.ring.addr(self.departures.next) else { break Stop::Idle };
             if grant.as_ref().is_some_and(|grant| !grant.is_for(&to)) {
                 break Stop::Batch;
             }
@@ -126,9 +78,9 @@ impl Sender {
                 break Stop::Idle;
             }
             match self.send(ctx, attr, batch, &to, grant) {
-                Step::Sent => self.next += 1,
+                Step::Sent => self.departures.next += 1,
                 Step::Batch => break Stop::Batch,
-                Step::Fault(status) => self.fault = Some(status),
+                Step::Fault(status) => self.departures.fault = Some(status),
             }
         };
         if let Some(grant) = grant {
@@ -141,8 +93,9 @@ impl Sender {
     fn settle_grant(&mut self, ctx: &mut Ctx<'_>, grant: &Grant, stop: Stop) {
         ctx.paces.spend(&grant.route, grant.qpn, grant.spent);
         if grant.left == 0 && stop == Stop::Idle && self.can_send() {
-            let cost = self.ring.wqe(self.next).map_or(0, |wqe| pace_cost(wqe.len));
-            self.paced_until = Some(ctx.paces.ask(ctx.now, &grant.route, grant.qpn, cost));
+            let next = self.departures.ring.wqe(self.departures.next);
+            let cost = next.map_or(0, |wqe| pace_cost(wqe.len));
+            self.departures.paced_until = Some(ctx.paces.ask(ctx.now, &grant.route, grant.qpn, cost));
         }
     }
 
@@ -154,27 +107,31 @@ impl Sender {
         to: &UdAddr,
         grant: &mut Grant,
     ) -> Step {
-        let Some(&wqe) = self.ring.wqe(self.next) else { return Step::Fault(WcStatus::LocQpOpErr) };
+        let Some(&wqe) = self.departures.ring.wqe(self.departures.next) else {
+            return Step::Fault(WcStatus::LocQpOpErr);
+        };
         if to.ah.pd != ctx.qp.pd() {
             return Step::Fault(WcStatus::LocQpOpErr);
         }
         if wqe.len > to.ah.mtu.bytes() {
             // As `rxe_req.c rxe_requester()`, which has it from the standard: no packet, and no error.
             ctx.stats.send_too_long += 1;
-            self.next_psn = self.next_psn.add(1);
+            self.departures.next_psn = self.departures.next_psn.add(1);
             return Step::Sent;
         }
         let step = self.put(ctx, attr, batch, to);
         if matches!(step, Step::Sent) {
             grant.spend(pace_cost(wqe.len));
-            self.next_psn = self.next_psn.add(1);
+            self.departures.next_psn = self.departures.next_psn.add(1);
         }
         step
     }
 
     /// Writes the packet of the next element.
     fn put(&mut self, ctx: &Ctx<'_>, attr: &QpAttr, batch: &mut TxBatch, to: &UdAddr) -> Step {
-        let Some(element) = self.ring.get(self.next) else { return Step::Fault(WcStatus::LocQpOpErr) };
+        let Some(element) = self.departures.ring.get(self.departures.next) else {
+            return Step::Fault(WcStatus::LocQpOpErr);
+        };
         let (opcode, imm) = match element.wqe.op {
             SendOp::Send => (Opcode::UdSendOnly, None),
             SendOp::SendWithImm(imm) => (Opcode::UdSendOnlyImm, Some(imm)),
@@ -186,7 +143,7 @@ impl Sender {
             | SendOp::LocalInv(_)
             | SendOp::BindMw(_) => return Step::Fault(WcStatus::LocQpOpErr),
         };
-        let mut bth = Bth::new(opcode, to.remote_qpn, self.next_psn, PKey::DEFAULT);
+        let mut bth = Bth::new(opcode, to.remote_qpn, self.departures.next_psn, PKey::DEFAULT);
         bth.set_solicited(element.wqe.flags.contains(SendFlags::SOLICITED));
         let deth = Deth::new(qkey(to.remote_qkey, attr.qkey), ctx.qp.qpn());
         let len = element.wqe.len as usize;
@@ -210,40 +167,10 @@ impl Sender {
         Step::Sent
     }
 
-    /// What was filled completes.
-    pub(super) fn complete_sent(&mut self, ctx: &mut Ctx<'_>) {
-        complete_sent(ctx, &mut self.ring, self.next);
-    }
-
-    /// The oldest element fails.
-    pub(super) fn fail(&mut self, ctx: &mut Ctx<'_>, status: WcStatus) {
-        self.fault = None;
-        self.retire(ctx, status);
-    }
-
-    /// Completes everything as flushed, also what is still with the poster.
-    pub(super) fn flush(&mut self, ctx: &mut Ctx<'_>) {
-        (self.fault, self.paced_until) = (None, None);
-        loop {
-            self.take_posted(ctx.qp);
-            if !self.retire(ctx, WcStatus::WrFlushErr) {
-                return;
-            }
-        }
-    }
-
-    /// The oldest element completes with this error; whether there was one.
-    fn retire(&mut self, ctx: &mut Ctx<'_>, status: WcStatus) -> bool {
-        let was_there = complete_failed(ctx, &mut self.ring, status);
-        self.next = self.next.max(self.ring.head());
-        was_there
-    }
-
     /// Forgets every element.
     pub(super) fn clear(&mut self) {
-        self.ring.clear();
-        self.next = self.ring.head();
-        (self.path, self.fault, self.paced_until) = (None, None, None);
+        self.departures.clear();
+        self.path = None;
     }
 }
 

@@ -11,7 +11,6 @@ use crate::ledger::Ledger;
 use crate::{Cq, Error, Pd, Srq};
 
 /// The queue pair and everything that it keeps alive.
-#[derive(Debug)]
 pub(super) struct Inner {
     pub(super) pd: Pd,
     pub(super) qp: Arc<QpShared>,

@@ -37,10 +37,16 @@ use crate::{Error, UdDest};
 /// assert_eq!(their_mr.to_vec(Ah::GRH_LEN..45)?, b"hello");
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
 pub struct UdQp {
     inner: Box<Inner>,
     qkey: QKey,
+}
+
+/// Its device, number and state.
+impl std::fmt::Debug for UdQp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "UdQp({} {} {:?})", self.inner.host().name(), self.qpn(), self.state())
+    }
 }
 
 impl UdQp {
