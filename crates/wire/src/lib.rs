@@ -22,6 +22,7 @@ mod grh;
 mod icrc;
 mod id_window;
 mod inet_checksum;
+pub mod mad;
 mod malformed;
 mod network_header;
 mod opcode;

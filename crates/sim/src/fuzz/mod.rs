@@ -8,12 +8,14 @@
 //! - [`requester`]: answers to a queue pair that has asked.
 //! - [`unreliable`]: the responder's programs for an unreliable connection.
 //! - [`datagrams`]: the same for a queue pair of datagrams, with receives of its own or shared ones.
+//! - [`cm`]: messages of communication management that are nearly right.
 //!
-//! Packets of all but the first carry the ICRC that fits, so that nothing stops at the door, and name PSNs, keys and
+//! Packets of the four in the middle carry the ICRC that fits, so that nothing stops at the door, and name PSNs, keys and
 //! addresses relative to those that would be right, so that a changed byte is a near miss. After each packet the scene
 //! looks at the memory that nobody may touch, at the completions, and at a second connection of the same device.
 
 mod arena;
+mod cm;
 mod ledger;
 mod packet;
 mod peer;
@@ -21,6 +23,7 @@ mod program;
 mod scene;
 mod seed;
 
+pub use cm::cm;
 pub use packet::packet;
 pub use seed::{border_seeds, requester_seed, responder_seed};
 
@@ -33,7 +36,8 @@ use userdma_verbs::QpType;
 pub type Target = fn(&[u8]);
 
 /// Every target of this crate, by the name of its folder in the corpus.
-pub const TARGETS: [(&str, Target); 5] = [
+pub const TARGETS: [(&str, Target); 6] = [
+    ("cm", cm),
     ("packet", packet),
     ("requester", requester),
     ("responder", responder),
