@@ -62,10 +62,15 @@ pub(crate) const GSI_INDEX: u32 = Qpn::GSI.get();
 const MAX_WAITING: usize = 256;
 
 impl Shard {
-    /// The oldest management datagram that has come and was not taken yet.
+    /// Whether management datagrams have come.
     #[inline]
+    pub fn has_management(&self) -> bool {
+        !self.gsi.received.is_empty()
+    }
+
+    /// The oldest management datagram that has come and was not taken yet.
     pub fn poll_management(&mut self) -> Option<Management> {
-        if self.gsi.received.is_empty() { None } else { self.gsi.received.pop_front() }
+        self.gsi.received.pop_front()
     }
 
     /// Takes a management datagram for sending to queue pair 1 of `to`. Whether it arrives, nobody learns.
