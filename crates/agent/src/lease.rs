@@ -166,7 +166,11 @@ impl Keeper {
                 }
                 Call::Note => self.clerk.note(),
                 Call::Tell => self.tell(),
-                Call::HandOver => self.clerk.hand_over(),
+                Call::HandOver => {
+                    self.clerk.hand_over();
+                    // Packets may go on coming.
+                    self.tell();
+                }
                 Call::Register => self.register(),
             }
         }
@@ -192,8 +196,11 @@ impl Keeper {
         }
         // An interruption or an error is an early return.
         while poll(&mut fds, None).is_err() {}
-        match fds.iter().position(|fd| !fd.revents().is_empty()) {
-            Some(1) if fds[1].revents() == PollFlags::OUT => Call::Tell,
+        // The agent is told when everything is known that the program has said.
+        let may_tell = fds[1].revents() == PollFlags::OUT;
+        let is_ready = |(at, fd): (usize, &PollFd<'_>)| !fd.revents().is_empty() && !(at == 1 && may_tell);
+        match fds.iter().enumerate().position(is_ready) {
+            None if may_tell => Call::Tell,
             ready => ready.and_then(|at| calls.into_iter().nth(at)).unwrap_or(Call::Hear),
         }
     }

@@ -70,17 +70,20 @@ impl Lease {
         }
     }
 
-    /// From now on packets to queue pair 1 that are for this device are given to `sink`, and `bell`, an eventfd, is rung behind
+    /// From when this returns packets to queue pair 1 that are for this device are given to `sink`, and `bell`, an eventfd, is rung behind
     /// them. The thread that calls it has no descriptors of the process: it may not drive, nor make system calls on any.
     ///
     /// # Errors
     /// The thread has not got the bell.
     pub fn set_gsi(&self, bell: BorrowedFd<'_>, sink: Box<dyn Fn(GsiFrame<'_>) + Send>) -> io::Result<()> {
         self.registrar.set_sink(Some(sink));
-        match packet::send_now(&self.news, &[0], &[bell]) {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(io::ErrorKind::WouldBlock.into()),
-            Err(error) => Err(error),
+        if !packet::send_now(&self.news, &[0], &[bell])? {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        // From here on nothing is missed. If the agent is stopped, it is told when it goes on.
+        match self.ask(|seq| GsiRequest::Sync { seq }) {
+            Err(error) if error.kind() != io::ErrorKind::TimedOut => Err(error),
+            Ok(_) | Err(_) => Ok(()),
         }
     }
 

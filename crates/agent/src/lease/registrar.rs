@@ -248,6 +248,7 @@ impl State {
             }
             GsiRequest::Listen { service, on, .. } => self.listens.push((service, on)),
             GsiRequest::Attach
+            | GsiRequest::Sync { .. }
             | GsiRequest::Restore { .. }
             | GsiRequest::Release { .. }
             | GsiRequest::Relisten { .. }

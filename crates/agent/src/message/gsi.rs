@@ -13,6 +13,8 @@ use crate::registry::Service;
 pub(crate) enum GsiRequest {
     /// With one end of a socket pair, by which what comes for the device is passed on.
     Attach,
+    /// Wants to know that everything that was said before has been heard.
+    Sync { seq: u32 },
     /// Wants a port, under a number of the device's choice.
     Reserve { seq: u32, id: u32, port: PortRequest },
     /// Has it since before this agent.
@@ -59,6 +61,7 @@ impl GsiRequest {
     pub(super) fn encode(&self, mut bytes: Vec<u8>) -> Vec<u8> {
         match self {
             Self::Attach => bytes.push(ATTACH),
+            Self::Sync { seq } => put(&mut bytes, SYNC, &[*seq]),
             Self::Reserve { seq, id, port } => {
                 put(&mut bytes, RESERVE, &[*seq, *id]);
                 put_port(&mut bytes, port);
@@ -100,6 +103,7 @@ impl GsiRequest {
         let (&kind, rest) = bytes.split_first()?;
         Some(match kind {
             ATTACH => Self::Attach,
+            SYNC => Self::Sync { seq: word(rest)?.0 },
             RESERVE => {
                 let (seq, rest) = word(rest)?;
                 let (id, rest) = word(rest)?;
@@ -251,6 +255,7 @@ const SET_WILL: u8 = 8;
 const CLEAR_WILL: u8 = 9;
 const RELISTEN: u8 = 10;
 const BEQUEST: u8 = 11;
+const SYNC: u8 = 12;
 const FINE: u8 = 0;
 const IN_USE: u8 = 1;
 const NOT_AVAILABLE: u8 = 2;
@@ -281,6 +286,7 @@ mod tests {
         });
         let others = [
             GsiRequest::Attach,
+            GsiRequest::Sync { seq: 9 },
             GsiRequest::BeginListening { seq: u32::MAX, id: 2 },
             GsiRequest::Release { id: 3 },
             GsiRequest::Listen { seq: 4, service, on },

@@ -193,6 +193,13 @@ impl Gsi {
                 device.frames = descriptors.into_iter().next();
                 None
             }
+            GsiRequest::Sync { seq } => Some(GsiReply { seq, result: Ok(0) }),
+            // Only who was there before has something from before.
+            GsiRequest::Restore { .. } | GsiRequest::Relisten { .. } | GsiRequest::Bequest(_)
+                if !device.is_old =>
+            {
+                None
+            }
             GsiRequest::Reserve { seq, .. }
             | GsiRequest::BeginListening { seq, .. }
             | GsiRequest::Listen { seq, .. }

@@ -114,7 +114,7 @@ pub fn child() {
     let bell = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
     let sink = move |frame: userdma_agent::GsiFrame<'_>| {
         let packet = Packet::parse(frame.bytes).unwrap();
-        drop(tell.send(*gsi::mad_of(&packet).unwrap()));
+        let _ = tell.send(*gsi::mad_of(&packet).unwrap());
     };
     lease.set_gsi(bell.as_fd(), Box::new(sink)).unwrap();
     say(&claimed.slot.to_string());

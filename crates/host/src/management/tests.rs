@@ -23,7 +23,10 @@ impl Bench {
         let host = Host::open(config).unwrap();
         let (tell, came) = channel();
         // A receiver that has gone wants nothing more.
-        host.set_management_sink(Arc::new(move |datagram| drop(tell.send(datagram)))).unwrap();
+        let sink = move |datagram| {
+            let _ = tell.send(datagram);
+        };
+        host.set_management_sink(Arc::new(sink)).unwrap();
         Self { host, came }
     }
 
