@@ -265,6 +265,8 @@ impl Keeper {
         self.locks.clear();
         self.parks.clear();
         let Some(agent) = &self.agent else { return };
+        // Wills that were taken back just now are not to be opened.
+        let _ = self.clerk.tell(agent);
         let request = Request::Release { next_index: self.next_index.load(Ordering::Acquire) };
         if packet::send(agent, &request.encode(), &[]).is_ok() {
             while let Ok(Some(_)) = client::next(agent) {}

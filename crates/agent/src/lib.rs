@@ -46,6 +46,6 @@ pub use gsi::{GsiFrame, PortError, PortRequest, Reservation, Will};
 pub use holder::{Holder, Program, holders};
 pub use lease::Lease;
 pub use private::{FellBack, private_port};
-pub use registry::{Home, Member, Registry, Service};
+pub use registry::{Home, Member, Registry, Services};
 pub use shared::claim;
 pub use spec::{DEVICES_VARIABLE, DeviceSpec, DevicesError, configured, parse_devices};

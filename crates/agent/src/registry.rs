@@ -164,14 +164,14 @@ impl Registry {
         &mut self,
         member: Member,
         home: &Home,
-        service: Service,
+        service: Services,
         on: Option<IpAddr>,
     ) -> Result<(), PortError> {
         self.listeners.listen(member, home, service, on)
     }
 
     /// Ends what [`Registry::listen`] began. What is not there is nothing.
-    pub fn unlisten(&mut self, member: Member, home: &Home, service: Service, on: Option<IpAddr>) {
+    pub fn unlisten(&mut self, member: Member, home: &Home, service: Services, on: Option<IpAddr>) {
         self.listeners.unlisten(member, home, service, on);
     }
 
@@ -228,7 +228,7 @@ impl Registry {
 
 /// Services that somebody listens to: those whose numbers are `id` under `mask`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Service {
+pub struct Services {
     /// The number.
     pub id: u64,
     /// The bits of it that count.

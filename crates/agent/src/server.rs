@@ -72,7 +72,7 @@ struct Held {
 
 impl Agent {
     fn new(listener: OwnedFd) -> Self {
-        Self { listener, clients: Vec::new(), desk: Desk::default(), gsi: Gsi::default(), next_member: 0 }
+        Self { listener, clients: Vec::new(), desk: Desk::default(), gsi: Gsi::new(true), next_member: 0 }
     }
 
     /// Serves until nobody has been there for a while.

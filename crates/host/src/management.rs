@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use userdma_agent::{GsiFrame, Home, Member, PortRequest, Registry, Reservation, Service, Will};
+use userdma_agent::{GsiFrame, Home, Member, PortRequest, Registry, Reservation, Services, Will};
 use userdma_nic::{Management, ManagementError};
 use userdma_verbs::Time;
 
@@ -133,7 +133,7 @@ impl Host {
     /// As [`Host::reserve_port`].
     pub fn listen(&self, service_id: u64, mask: u64, on: Option<IpAddr>) -> io::Result<()> {
         let shared = self.usable()?;
-        let service = Service { id: service_id, mask };
+        let service = Services { id: service_id, mask };
         match &shared.lease {
             Some(lease) => lease.listen(service, on),
             None => Ok(lock(&shared.alone.registry).listen(OURSELVES, &self.home(), service, on)?),
@@ -143,7 +143,7 @@ impl Host {
     /// Ends what [`Host::listen`] began. Does not wait.
     pub fn unlisten(&self, service_id: u64, mask: u64, on: Option<IpAddr>) {
         let Ok(shared) = self.usable() else { return };
-        let service = Service { id: service_id, mask };
+        let service = Services { id: service_id, mask };
         match &shared.lease {
             Some(lease) => lease.unlisten(service, on),
             None => lock(&shared.alone.registry).unlisten(OURSELVES, &self.home(), service, on),

@@ -15,7 +15,7 @@ use super::registrar::Registrar;
 use crate::gsi::{FRAME_LEN, GsiFrame, PortError, PortRequest, Reservation, Will};
 use crate::message::{Bequest, GsiReply, GsiRequest, Request};
 use crate::packet;
-use crate::registry::Service;
+use crate::registry::Services;
 
 /// While the agent's process is stopped, what waits for its answer ends with `ETIMEDOUT` after five seconds and has not happened.
 impl Lease {
@@ -49,12 +49,12 @@ impl Lease {
     ///
     /// # Errors
     /// `EADDRINUSE`: another device on an address gets it.
-    pub fn listen(&self, service: Service, on: Option<IpAddr>) -> io::Result<()> {
+    pub fn listen(&self, service: Services, on: Option<IpAddr>) -> io::Result<()> {
         self.ask(|seq| GsiRequest::Listen { seq, service, on }).map(drop)
     }
 
     /// Ends what [`Lease::listen`] began. Does not wait.
-    pub fn unlisten(&self, service: Service, on: Option<IpAddr>) {
+    pub fn unlisten(&self, service: Services, on: Option<IpAddr>) {
         if self.is_ours() {
             self.registrar.unlisten(service, on);
             self.poke();

@@ -13,7 +13,7 @@ use userdma_link::clock;
 
 use crate::gsi::{GsiFrame, MAX_BOOKED, PortError, PortRequest, Will};
 use crate::message::GsiRequest;
-use crate::registry::Service;
+use crate::registry::Services;
 
 /// Who takes packets to queue pair 1 of the device.
 pub(super) type Sink = Box<dyn Fn(GsiFrame<'_>) + Send>;
@@ -30,7 +30,7 @@ pub(super) struct Registrar {
 struct State {
     /// What is ours, by number, and whether we listen there.
     reserved: BTreeMap<u32, (PortRequest, bool)>,
-    listens: Vec<(Service, Option<IpAddr>)>,
+    listens: Vec<(Services, Option<IpAddr>)>,
     wills: BTreeMap<u32, Will>,
     /// Wills that this agent has.
     told: BTreeSet<u32>,
@@ -96,7 +96,7 @@ impl Registrar {
     }
 
     /// Listens no longer.
-    pub(super) fn unlisten(&self, service: Service, on: Option<IpAddr>) {
+    pub(super) fn unlisten(&self, service: Services, on: Option<IpAddr>) {
         let mut state = self.lock();
         if let Some(at) = state.listens.iter().position(|own| *own == (service, on)) {
             state.listens.swap_remove(at);

@@ -6,7 +6,7 @@ use userdma_wire::gsi::MAD_LEN;
 
 use super::{ip, number, octets, optional_ip, optional_octets};
 use crate::gsi::{PortError, PortRequest, Will};
-use crate::registry::Service;
+use crate::registry::Services;
 
 /// From a device to the agent, after it has its slot.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -24,11 +24,11 @@ pub(crate) enum GsiRequest {
     /// Needs a port no longer.
     Release { id: u32 },
     /// Wants what comes for these services, on one address or all.
-    Listen { seq: u32, service: Service, on: Option<IpAddr> },
+    Listen { seq: u32, service: Services, on: Option<IpAddr> },
     /// Has done so since before this agent.
-    Relisten { service: Service, on: Option<IpAddr> },
+    Relisten { service: Services, on: Option<IpAddr> },
     /// No longer.
-    Unlisten { service: Service, on: Option<IpAddr> },
+    Unlisten { service: Services, on: Option<IpAddr> },
     /// What is to be sent if the device ends without having taken this back.
     SetWill { comm_id: u32, will: Will },
     /// Takes it back.
@@ -226,17 +226,17 @@ fn port(bytes: &[u8]) -> Option<PortRequest> {
     Some(PortRequest { space, port, address, reuse_address: reuse != 0, af_only: af_only != 0 })
 }
 
-fn put_service(bytes: &mut Vec<u8>, service: Service, on: Option<IpAddr>) {
+fn put_service(bytes: &mut Vec<u8>, service: Services, on: Option<IpAddr>) {
     bytes.extend(service.id.to_be_bytes());
     bytes.extend(service.mask.to_be_bytes());
     bytes.extend(optional_octets(on));
 }
 
-fn service(bytes: &[u8]) -> Option<(Service, Option<IpAddr>)> {
+fn service(bytes: &[u8]) -> Option<(Services, Option<IpAddr>)> {
     let (id, rest) = bytes.split_first_chunk::<8>()?;
     let (mask, rest) = rest.split_first_chunk::<8>()?;
     let (on, _) = optional_ip(rest)?;
-    Some((Service { id: u64::from_be_bytes(*id), mask: u64::from_be_bytes(*mask) }, on))
+    Some((Services { id: u64::from_be_bytes(*id), mask: u64::from_be_bytes(*mask) }, on))
 }
 
 fn word(bytes: &[u8]) -> Option<(u32, &[u8])> {
@@ -275,7 +275,7 @@ mod tests {
             reuse_address: address.starts_with('0'),
             af_only: address.starts_with(':'),
         });
-        let service = Service { id: 0x0106_0007, mask: u64::MAX };
+        let service = Services { id: 0x0106_0007, mask: u64::MAX };
         let on = Some(ports[0].address);
         let will = Will { from: ports[0].address, to: ports[3].address, mad: [7; MAD_LEN] };
         let of_ports = ports.into_iter().flat_map(|port| {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use super::{Home, Member, Service};
+use super::{Home, Member, Services};
 use crate::gsi::{MAX_BOOKED, PortError};
 
 /// The listeners of each address.
@@ -15,7 +15,7 @@ pub(super) struct Listeners {
 #[derive(Clone, Copy, Debug)]
 struct Listener {
     member: Member,
-    service: Service,
+    service: Services,
     /// How often he has said so.
     count: usize,
 }
@@ -25,7 +25,7 @@ impl Listeners {
         &mut self,
         member: Member,
         home: &Home,
-        service: Service,
+        service: Services,
         on: Option<IpAddr>,
     ) -> Result<(), PortError> {
         let service = service.normal();
@@ -47,7 +47,7 @@ impl Listeners {
         Ok(())
     }
 
-    pub(super) fn unlisten(&mut self, member: Member, home: &Home, service: Service, on: Option<IpAddr>) {
+    pub(super) fn unlisten(&mut self, member: Member, home: &Home, service: Services, on: Option<IpAddr>) {
         let service = service.normal();
         for key in keys(home, on).unwrap_or_default() {
             let Some(listeners) = self.of.get_mut(&key) else { continue };
@@ -62,7 +62,7 @@ impl Listeners {
     }
 
     pub(super) fn find(&self, ip: IpAddr, udp_port: u16, service_id: u64) -> Option<Member> {
-        let wanted = Service { id: service_id, mask: u64::MAX };
+        let wanted = Services { id: service_id, mask: u64::MAX };
         let listeners = self.of.get(&(ip, udp_port))?;
         listeners.iter().find(|listener| listener.service.meets(wanted)).map(|listener| listener.member)
     }
@@ -75,7 +75,7 @@ impl Listeners {
     }
 }
 
-impl Service {
+impl Services {
     /// Without the bits that do not count.
     fn normal(self) -> Self {
         Self { id: self.id & self.mask, mask: self.mask }

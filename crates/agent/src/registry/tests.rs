@@ -109,11 +109,11 @@ fn what_a_device_may_have_is_bounded_and_goes_with_it() {
 #[test]
 fn a_service_is_found_by_its_number_on_its_address() {
     let (mut registry, both) = (Registry::default(), home(&["10.0.0.1", "10.0.0.2"]));
-    let service = |id| Service { id, mask: u64::MAX };
+    let service = |id| Services { id, mask: u64::MAX };
     registry.listen(Member(1), &both, service(7), Some(ip("10.0.0.1"))).unwrap();
     registry.listen(Member(2), &both, service(7), Some(ip("10.0.0.2"))).unwrap();
     assert_eq!(registry.listen(Member(3), &both, service(7), None), Err(PortError::InUse));
-    registry.listen(Member(3), &both, Service { id: 0x0106_1234, mask: !0xffff }, None).unwrap();
+    registry.listen(Member(3), &both, Services { id: 0x0106_1234, mask: !0xffff }, None).unwrap();
     let find = |registry: &Registry, at: &str, id| registry.listener(ip(at), 4791, id);
     assert_eq!(find(&registry, "10.0.0.1", 7), Some(Member(1)));
     assert_eq!(find(&registry, "10.0.0.2", 7), Some(Member(2)));

@@ -39,6 +39,8 @@ pub(super) struct Gsi {
     routed: Routed,
     wills: Executor,
     bequests: Bequests,
+    /// All devices are of one user, whose processes believe each other.
+    is_of_one: bool,
     /// What is nobody's as far as is known, until everybody has told.
     held: VecDeque<Arrived>,
     /// Until then, not everybody may have told what he has.
@@ -81,6 +83,11 @@ struct Arrived {
 }
 
 impl Gsi {
+    /// `is_of_one` if all devices are of one user.
+    pub(super) fn new(is_of_one: bool) -> Self {
+        Self { is_of_one, ..Self::default() }
+    }
+
     /// What there is to wait for.
     pub(super) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.doors.iter().map(|door| door.receiver.as_fd())
@@ -194,6 +201,8 @@ impl Gsi {
                 None
             }
             GsiRequest::Sync { seq } => Some(GsiReply { seq, result: Ok(0) }),
+            // Other users are not heard in the name of the dead.
+            GsiRequest::Bequest(_) if !self.is_of_one => None,
             // Only who was there before has something from before.
             GsiRequest::Restore { .. } | GsiRequest::Relisten { .. } | GsiRequest::Bequest(_)
                 if !device.is_old =>

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Pid, Signal, kill_process};
-use userdma_agent::{ClaimConfig, Lease, PortRequest, Service, Will, claim};
+use userdma_agent::{ClaimConfig, Lease, PortRequest, Services, Will, claim};
 use userdma_wire::Packet;
 use userdma_wire::gsi::{self, MAD_LEN};
 
@@ -172,8 +172,8 @@ fn told<T>(result: io::Result<T>, text: impl FnOnce(T) -> String) -> String {
     }
 }
 
-fn service(id: u32) -> Service {
-    Service { id: id.into(), mask: u64::MAX }
+fn service(id: u32) -> Services {
+    Services { id: id.into(), mask: u64::MAX }
 }
 
 fn say(text: &str) {

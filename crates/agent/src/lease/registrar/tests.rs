@@ -9,8 +9,8 @@ fn port() -> PortRequest {
     PortRequest { space: 1, port: 0, address: [10, 0, 0, 1].into(), reuse_address: false, af_only: true }
 }
 
-fn service(id: u64) -> Service {
-    Service { id, mask: u64::MAX }
+fn service(id: u64) -> Services {
+    Services { id, mask: u64::MAX }
 }
 
 fn will(byte: u8) -> Will {
