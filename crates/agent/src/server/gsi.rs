@@ -13,12 +13,13 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use userdma_link::{GsiReceiver, GsiSender};
-use userdma_verbs::{Psn, Qpn, Time};
+use userdma_link::GsiSender;
+use userdma_verbs::{Psn, Time};
+use userdma_wire::Pseudo;
 use userdma_wire::gsi::{self, MAD_LEN, PACKET_LEN};
-use userdma_wire::{IcrcCheck, Packet, Pseudo};
 
 use super::bequests::{Bequests, Origin};
+use super::door::{Arrived, Door};
 use super::routed::{Asker, Routed};
 use super::wills::{Dead, Executor};
 use crate::desk::Desk;
@@ -48,16 +49,9 @@ pub(super) struct Gsi {
     chance: RandomState,
     tries: u64,
     psn: Psn,
-    /// Packets that were no management datagrams, or found no room.
+    /// Packets that were no management datagrams, or found no room; and how many when it was told last.
     dropped: u64,
-}
-
-/// Where packets to QPN 1 of an address come in.
-#[derive(Debug)]
-struct Door {
-    ip: IpAddr,
-    udp_port: u16,
-    receiver: GsiReceiver,
+    told_dropped: u64,
 }
 
 #[derive(Debug)]
@@ -73,15 +67,6 @@ pub(super) struct Device {
     wills: BTreeMap<u32, Will>,
 }
 
-/// A packet with a management datagram.
-#[derive(Clone, Copy, Debug)]
-struct Arrived {
-    remote: (IpAddr, u16),
-    local: (IpAddr, u16),
-    bytes: [u8; PACKET_LEN],
-    mad: [u8; MAD_LEN],
-}
-
 impl Gsi {
     /// `is_of_one` if all devices are of one user.
     pub(super) fn new(is_of_one: bool) -> Self {
@@ -90,7 +75,7 @@ impl Gsi {
 
     /// What there is to wait for.
     pub(super) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.doors.iter().map(|door| door.receiver.as_fd())
+        self.doors.iter().map(AsFd::as_fd)
     }
 
     /// When [`Gsi::work`] has something to do, if nothing comes before.
@@ -107,9 +92,8 @@ impl Gsi {
             if self.doors.iter().any(|door| (door.ip, door.udp_port) == (ip, udp_port)) {
                 continue;
             }
-            let receiver = group.socket(0).map_err(std::io::Error::other).and_then(GsiReceiver::new);
-            match receiver {
-                Ok(receiver) => self.doors.push(Door { ip, udp_port, receiver }),
+            match Door::open(ip, udp_port, group) {
+                Ok(door) => self.doors.push(door),
                 Err(error) => tracing::warn!(%ip, %error, "nobody receives for queue pair 1"),
             }
         }
@@ -276,14 +260,7 @@ impl Gsi {
     pub(super) fn work(&mut self, now: Time) {
         let mut came = Vec::new();
         for door in &self.doors {
-            let mut room = [0; PACKET_LEN + 1];
-            for _ in 0..PACKETS_AT_ONCE {
-                let Some((len, remote)) = door.receiver.recv(&mut room) else { break };
-                match Arrived::read(&room[..len], remote, (door.ip, door.udp_port)) {
-                    Some(arrived) => came.push(arrived),
-                    None => self.dropped += 1,
-                }
-            }
+            self.dropped += door.take(&mut came);
         }
         came.iter().for_each(|arrived| self.pass_on(arrived, now));
         if now >= self.early_until {
@@ -293,6 +270,13 @@ impl Gsi {
         for _ in 0..WILLS_AT_ONCE {
             let Some((will, udp_port)) = self.wills.next(now) else { break };
             self.send(will.from, (will.to, udp_port), &will.mad);
+        }
+        if self.dropped > 2 * self.told_dropped {
+            tracing::debug!(
+                dropped = self.dropped,
+                "packets to queue pair 1 were nobody's, or found no room"
+            );
+            self.told_dropped = self.dropped;
         }
         let Self { senders, wills, doors, .. } = self;
         senders.retain(|ip, _| doors.iter().any(|door| door.ip == *ip) || wills.is_from(*ip));
@@ -400,22 +384,6 @@ impl Device {
     }
 }
 
-impl Arrived {
-    /// What a packet holds; `None` if it is no management datagram, or damaged.
-    fn read(bytes: &[u8], remote: (IpAddr, u16), local: (IpAddr, u16)) -> Option<Self> {
-        let whole = <&[u8; PACKET_LEN]>::try_from(bytes).ok()?;
-        let packet = Packet::parse(whole).ok().filter(|packet| packet.bth().qpn() == Qpn::GSI)?;
-        let flow = Pseudo::new(remote.0, local.0, remote.1, local.1);
-        if flow.verify(&packet, 0) == IcrcCheck::Bad {
-            return None;
-        }
-        let mad = *gsi::mad_of(&packet).ok()?;
-        Some(Self { remote, local, bytes: *whole, mad })
-    }
-}
-
-/// Packets that are taken from each address before the agent turns to something else.
-const PACKETS_AT_ONCE: usize = 64;
 /// Wills that are sent before the agent turns to something else.
 const WILLS_AT_ONCE: usize = 64;
 /// Packets that wait for devices to tell what they have.
