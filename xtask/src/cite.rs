@@ -15,7 +15,19 @@ use std::path::{Path, PathBuf};
 const WITHOUT_SECTIONS: [&str; 1] = ["768"];
 
 /// Kernel files besides those of rxe and siw whose names begin like that.
-const KERNEL_FILES: [&str; 5] = ["rxe", "siw", "core/verbs", "ib_verbs", "ib_user_ioctl_verbs"];
+const KERNEL_FILES: [&str; 11] = [
+    "rxe",
+    "siw",
+    "core/verbs",
+    "core/cm",
+    "core/cma",
+    "cm_msgs",
+    "ib_cm",
+    "ib_mad",
+    "ib_verbs",
+    "ib_user_ioctl_verbs",
+    "ibta_vol1_c12",
+];
 
 /// A reference to a text, found in a comment.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]

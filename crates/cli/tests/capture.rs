@@ -28,7 +28,16 @@ fn golden_files() -> Vec<PathBuf> {
 
 #[test]
 fn lines_of_the_kernels_operations() {
-    for name in ["rc_ops", "rnr_wait", "nak_badkey_write", "mw_send_inv", "rc_ipv6", "ud_ops", "duplicate"] {
+    for name in [
+        "rc_ops",
+        "rnr_wait",
+        "nak_badkey_write",
+        "mw_send_inv",
+        "rc_ipv6",
+        "ud_ops",
+        "duplicate",
+        "cm_rping",
+    ] {
         let ran = capture(&[golden("rxe").join(format!("{name}.pcap")).to_str().unwrap()]);
         assert_eq!((ran.status, ran.stderr.as_str()), (0, ""), "{name}");
         insta::assert_snapshot!(format!("lines_{name}"), ran.stdout);

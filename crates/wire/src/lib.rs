@@ -23,6 +23,7 @@ pub mod gsi;
 mod icrc;
 mod id_window;
 mod inet_checksum;
+pub mod mad;
 mod malformed;
 mod network_header;
 mod opcode;

@@ -6,6 +6,7 @@ use crate::ICRC_LEN;
 use crate::aeth::Aeth;
 use crate::bth::Bth;
 use crate::ext::{AtomicAckEth, AtomicEth, Deth, Feth, Ieth, ImmDt, Reth, XrcEth};
+use crate::mad;
 use crate::malformed::Malformed;
 use crate::opcode::{ExtHeaders, Opcode, OpcodeInfo};
 
@@ -106,6 +107,12 @@ impl<'a> Packet<'a> {
     /// The FLUSH header.
     pub fn feth(&self) -> Option<&'a Feth> {
         self.header(ExtHeaders::FETH)
+    }
+
+    /// The payload as a management datagram, if the packet goes to queue pair 1 with its queue key.
+    pub fn mad(&self) -> Option<mad::Words<'a>> {
+        let is_gsi = self.deth()?.qkey() == mad::GSI_QKEY && self.bth.qpn() == mad::GSI_QPN;
+        is_gsi.then(|| mad::Words::new(self.payload()))
     }
 
     /// The payload without its padding.

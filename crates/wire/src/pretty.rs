@@ -54,6 +54,9 @@ impl fmt::Display for Packet<'_> {
         if self.info().payload == PayloadRule::None && self.payload().is_empty() {
             return Ok(());
         }
+        if let Some(mad) = self.mad() {
+            return write!(f, " {mad}");
+        }
         match self.payload().len() {
             1 => f.write_str(" 1 byte"),
             len => write!(f, " {len} bytes"),
@@ -151,6 +154,9 @@ impl Fields<'_> {
         let payload = self.packet.payload();
         if payload.is_empty() {
             return Ok(());
+        }
+        if let Some(mad) = self.packet.mad() {
+            write!(f, "\n{}", mad.fields())?;
         }
         write!(f, "\npayload     {} bytes", payload.len())?;
         let shown = &payload[..payload.len().min(self.payload_max)];

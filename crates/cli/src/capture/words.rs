@@ -19,7 +19,9 @@ pub fn details(packet: &Packet<'_>) -> String {
         }
     }
     headers(packet, &mut out);
-    if packet.info().payload != PayloadRule::None || !packet.payload().is_empty() {
+    if let Some(mad) = packet.mad() {
+        push(&mut out, &mad.to_string());
+    } else if packet.info().payload != PayloadRule::None || !packet.payload().is_empty() {
         push(&mut out, &bytes(packet.payload().len()));
     }
     out

@@ -1,0 +1,85 @@
+//! Why a call was refused.
+
+use std::net::IpAddr;
+
+/// Why a call was refused. Nothing has changed and no event comes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CmError {
+    /// There is no such identifier.
+    #[error("no such identifier")]
+    NoId,
+    /// The identifier is not in a state that allows this.
+    #[error("{call} is not possible now: {wanted}")]
+    State {
+        /// The call.
+        call: &'static str,
+        /// What would be right.
+        wanted: &'static str,
+    },
+    /// An argument has a value that is not possible.
+    #[error("{what} is {value}, {allowed} is possible")]
+    Value {
+        /// The argument.
+        what: &'static str,
+        /// Its value.
+        value: u64,
+        /// What would be right.
+        allowed: &'static str,
+    },
+    /// The addresses are of different families, or of one that is not known.
+    #[error("addresses of this family are not possible here")]
+    Family,
+    /// The port space has no ports for this kind of address.
+    #[error("the port space does not have this service")]
+    Service,
+    /// No device of this process has the address.
+    #[error("no device has the address {0}")]
+    NoDevice(IpAddr),
+    /// A device could not be opened. Why, the log says.
+    #[error("device {0} cannot be opened")]
+    Open(usize),
+    /// Somebody has the port on this address.
+    #[error("port {0} is taken")]
+    PortTaken(u16),
+    /// Somebody has the port on every address, or no port is free.
+    #[error("no such port is free")]
+    NoPort,
+    /// Ports below 1024 are for privileged processes.
+    #[error("port {0} needs a privilege")]
+    Privileged(u16),
+    /// It is not there.
+    #[error("{0} is not supported")]
+    Unsupported(&'static str),
+    /// The system refused.
+    #[error("the system says {0}")]
+    System(i32),
+}
+
+impl CmError {
+    /// The number that the kernel's `rdma_cm` would say, positive.
+    pub const fn errno(&self) -> i32 {
+        match self {
+            Self::NoId => ENOENT,
+            Self::State { .. } | Self::Value { .. } => EINVAL,
+            Self::Family => EAFNOSUPPORT,
+            Self::Service => EPROTONOSUPPORT,
+            Self::NoDevice(_) | Self::Open(_) => ENODEV,
+            Self::PortTaken(_) => EADDRINUSE,
+            Self::NoPort => EADDRNOTAVAIL,
+            Self::Privileged(_) => EACCES,
+            Self::Unsupported(_) => ENOSYS,
+            Self::System(errno) => *errno,
+        }
+    }
+}
+
+const ENOENT: i32 = 2;
+const EACCES: i32 = 13;
+const ENODEV: i32 = 19;
+const EINVAL: i32 = 22;
+const ENOSYS: i32 = 38;
+const EPROTONOSUPPORT: i32 = 93;
+const EAFNOSUPPORT: i32 = 97;
+const EADDRINUSE: i32 = 98;
+const EADDRNOTAVAIL: i32 = 99;
