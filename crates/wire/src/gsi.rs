@@ -4,10 +4,8 @@
 
 use userdma_verbs::{PKey, Psn, QKey, Qpn};
 
+pub use crate::mad::MAD_LEN;
 use crate::{Bth, Deth, Opcode, Packet, PacketWriter, packet_len};
-
-/// Bytes of a management datagram.
-pub const MAD_LEN: usize = 256;
 
 /// Bytes of a packet that carries one, from BTH to ICRC.
 pub const PACKET_LEN: usize = packet_len(Opcode::UdSendOnly, MAD_LEN);

@@ -14,6 +14,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use userdma_link::GsiSender;
+use userdma_mgmt::cm::answer_unknown;
 use userdma_verbs::{Psn, Time};
 use userdma_wire::Pseudo;
 use userdma_wire::gsi::{self, MAD_LEN, PACKET_LEN};
@@ -291,7 +292,7 @@ impl Gsi {
     /// Passes a packet on, or answers it if it is nobody's.
     fn pass_on(&mut self, arrived: &Arrived, now: Time) {
         let (local, udp_port) = arrived.local;
-        if let Some(comm_id) = mad::ends(&arrived.mad) {
+        if let Whose::Ended { ours: comm_id, .. } = mad::whose(&arrived.mad) {
             self.wills.settle(&Dead { local, udp_port, comm_id });
         }
         let is_early = now < self.early_until;
@@ -305,7 +306,7 @@ impl Gsi {
                 }
             }
             Some(_) | None => {
-                if let Some(answer) = mad::answer_unknown(&arrived.mad) {
+                if let Some(answer) = answer_unknown(&arrived.mad) {
                     self.send(local, (arrived.remote.0, udp_port), &answer);
                 }
             }
@@ -324,8 +325,10 @@ impl Gsi {
                 self.routed.note(asker, service_id, member, now);
                 Some(member)
             }
-            Whose::Connection { ours: 0, theirs } => self.routed.of_asker(&asker(theirs), now),
-            Whose::Connection { ours, .. } => {
+            Whose::Connection { ours: 0, theirs } | Whose::Ended { ours: 0, theirs } => {
+                self.routed.of_asker(&asker(theirs), now)
+            }
+            Whose::Connection { ours, .. } | Whose::Ended { ours, .. } => {
                 self.by_slot.get(&(local, udp_port, mad::slot_of(ours))).copied()
             }
             Whose::Other => None,
