@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_back_and_anything_else_is_refused() {
-        let mad: [u8; MAD_LEN] = std::array::from_fn(|at| (at & 0xff) as u8);
+        let mad: [u8; MAD_LEN] = std::array::from_fn(|at| u8::try_from(at).unwrap());
         let whole = packet(&mad);
         let read = |bytes: &[u8]| mad_of(&Packet::parse(bytes).unwrap()).copied();
         assert_eq!(read(&whole), Ok(mad));
