@@ -8,8 +8,10 @@
 //! After another agent's death it takes a moment until all devices have told what they have. What is nobody's meanwhile waits for
 //! that.
 
+mod requests;
+
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::hash::{BuildHasher, RandomState};
+use std::hash::RandomState;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -24,9 +26,9 @@ use super::door::{Arrived, Door};
 use super::routed::{Asker, Routed};
 use super::wills::{Dead, Executor};
 use crate::desk::Desk;
-use crate::gsi::{GsiFrame, MAX_BOOKED, PortError, Will};
+use crate::gsi::{GsiFrame, Will};
 use crate::mad::{self, Whose};
-use crate::message::{Bequest, GsiReply, GsiRequest};
+use crate::message::Bequest;
 use crate::packet;
 use crate::registry::{Home, Member, Registry};
 
@@ -170,93 +172,6 @@ impl Gsi {
         }
     }
 
-    /// A device asks for something, or says something that it wants no answer to.
-    pub(super) fn handle(
-        &mut self,
-        member: Member,
-        request: GsiRequest,
-        descriptors: Vec<OwnedFd>,
-        now: Time,
-    ) -> Option<GsiReply> {
-        let Self { registry, devices, bequests, .. } = self;
-        let device = devices.get_mut(&member)?;
-        let reply = match request {
-            GsiRequest::Attach => {
-                device.frames = descriptors.into_iter().next();
-                None
-            }
-            GsiRequest::Sync { seq } => Some(GsiReply { seq, result: Ok(0) }),
-            // Other users are not heard in the name of the dead.
-            GsiRequest::Bequest(_) if !self.is_of_one => None,
-            // Only who was there before has something from before.
-            GsiRequest::Restore { .. } | GsiRequest::Relisten { .. } | GsiRequest::Bequest(_)
-                if !device.is_old =>
-            {
-                None
-            }
-            GsiRequest::Reserve { seq, .. }
-            | GsiRequest::BeginListening { seq, .. }
-            | GsiRequest::Listen { seq, .. }
-                if now < self.early_until =>
-            {
-                Some(GsiReply { seq, result: Err(PortError::Early) })
-            }
-            GsiRequest::Reserve { seq, id, port } => {
-                self.tries += 1;
-                // The upper half of a hash is as random as the whole.
-                let random = (self.chance.hash_one(self.tries) >> 32) as u32;
-                let result = registry.reserve(member, &device.home, id, &port, random);
-                Some(GsiReply { seq, result })
-            }
-            GsiRequest::Restore { id, listens, port } => {
-                registry.restore(member, &device.home, id, &port, listens);
-                None
-            }
-            GsiRequest::BeginListening { seq, id } => {
-                Some(GsiReply { seq, result: registry.begin_listening(member, id).map(|()| 0) })
-            }
-            GsiRequest::Release { id } => {
-                registry.release(member, id);
-                None
-            }
-            GsiRequest::Listen { seq, service, on } => {
-                let result = registry.listen(member, &device.home, service, on).map(|()| 0);
-                Some(GsiReply { seq, result })
-            }
-            GsiRequest::Relisten { service, on } => {
-                // Whoever has come in between is not there by right, and is not asked.
-                if let Err(error) = registry.listen(member, &device.home, service, on) {
-                    tracing::warn!(?service, %error, "two devices listen to a service");
-                }
-                None
-            }
-            GsiRequest::Unlisten { service, on } => {
-                registry.unlisten(member, &device.home, service, on);
-                None
-            }
-            GsiRequest::SetWill { comm_id, will } => {
-                device.set_will(comm_id, will);
-                if device.is_own {
-                    bequests.note(member, comm_id, device.origin(&will));
-                }
-                None
-            }
-            GsiRequest::ClearWill { comm_id } => {
-                let will = device.wills.remove(&comm_id).filter(|_| device.is_own);
-                if let Some(will) = will {
-                    bequests.note(member, comm_id, device.origin(&will));
-                }
-                None
-            }
-            GsiRequest::Bequest(bequest) => {
-                bequests.inherit(bequest);
-                None
-            }
-        };
-        self.retry_held(now);
-        reply
-    }
-
     /// Takes in what has come, and sends what is due: a bounded part of it.
     pub(super) fn work(&mut self, now: Time) {
         let mut came = Vec::new();
@@ -376,14 +291,6 @@ impl Device {
 
     fn origin(&self, will: &Will) -> Origin {
         Origin { address: will.from, udp_port: self.home.udp_port, slot: self.slot }
-    }
-
-    fn set_will(&mut self, comm_id: u32, will: Will) {
-        let is_ours = self.home.addresses.contains(&will.from) && mad::slot_of(comm_id) == self.slot;
-        let has_room = self.wills.len() < MAX_BOOKED || self.wills.contains_key(&comm_id);
-        if is_ours && has_room {
-            self.wills.insert(comm_id, will);
-        }
     }
 }
 
