@@ -120,7 +120,11 @@ pub(crate) fn ask(
                 return Ok(Some(Granted { agent, who, slot, first_index, taken, sockets, locks, parks }));
             }
             Reply::Refused(refusal) => return Err(Failure::Refused(refusal)),
-            Reply::Granted { .. } | Reply::Registered | Reply::Neighbor { .. } => return Ok(None),
+            Reply::Granted { .. }
+            | Reply::Registered
+            | Reply::Neighbor { .. }
+            | Reply::Gsi(_)
+            | Reply::Keep(_) => return Ok(None),
         }
     }
 }

@@ -3,8 +3,12 @@
 //! Both ends are usually of one build; the version is part of the agent's name, so others never meet. All the same, what comes in
 //! is checked, the more so as a service hears every user: numbers are big-endian, the first byte says what it is.
 
+mod gsi;
+
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
+
+pub(crate) use gsi::{Bequest, GsiReply, GsiRequest};
 
 /// A port on some addresses, in the order of the GID table.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -15,6 +19,7 @@ pub(crate) struct Place {
 
 /// From a process to the agent. A connection stands for one device.
 #[derive(Clone, Debug, Eq, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "a message is written or read, and let go")]
 pub(crate) enum Request {
     /// Wants a slot on all the addresses; on the other port if somebody else has the place's, or had it when others that are
     /// there fell back on the other.
@@ -26,10 +31,13 @@ pub(crate) enum Request {
     Release { next_index: u16 },
     /// To a service: wants a copy of the socket of another slot, on the address of that number, to see what waits there.
     Neighbor { address: u8, slot: u16 },
+    /// Of connections.
+    Gsi(GsiRequest),
 }
 
 /// From the agent to a process.
 #[derive(Clone, Debug, Eq, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "a message is written or read, and let go")]
 pub(crate) enum Reply {
     /// A slot, with its socket on each address, then its lock on each. Queue pairs begin at the index. It is on the fallback
     /// port if there is an address whose port is taken.
@@ -50,6 +58,10 @@ pub(crate) enum Reply {
         slot: u16,
     },
     Refused(Refusal),
+    /// Of connections.
+    Gsi(GsiReply),
+    /// To be kept for the next agent.
+    Keep(Bequest),
 }
 
 /// Why there is no slot.
@@ -96,6 +108,7 @@ impl Request {
             }
             Self::Release { next_index } => [&[RELEASE], &next_index.to_be_bytes()[..]].concat(),
             Self::Neighbor { address, slot } => [&[NEIGHBOR, *address], &slot.to_be_bytes()[..]].concat(),
+            Self::Gsi(request) => request.encode(vec![GSI]),
         }
     }
 
@@ -120,6 +133,7 @@ impl Request {
                 let (&address, rest) = rest.split_first()?;
                 Some(Self::Neighbor { address, slot: number(rest)?.0 })
             }
+            GSI => GsiRequest::decode(rest).map(Self::Gsi),
             _ => None,
         }
     }
@@ -141,6 +155,8 @@ impl Reply {
             Self::Refused(Refusal::NotLocal(ip)) => address(NOT_LOCAL, ip),
             Self::Refused(Refusal::NoSlot(ip)) => address(NO_SLOT, ip),
             Self::Refused(Refusal::Other(text)) => [&[REFUSED, OTHER], text.as_bytes()].concat(),
+            Self::Gsi(reply) => reply.encode(vec![ANSWERED]),
+            Self::Keep(bequest) => bequest.encode(vec![KEEP]),
         }
     }
 
@@ -160,6 +176,8 @@ impl Reply {
                 Some(Self::Neighbor { address, slot: number(rest)?.0 })
             }
             REFUSED => Refusal::decode(rest).map(Self::Refused),
+            ANSWERED => GsiReply::decode(rest).map(Self::Gsi),
+            KEEP => Bequest::decode(rest).map(Self::Keep),
             _ => None,
         }
     }
@@ -203,7 +221,7 @@ impl Place {
 }
 
 /// An address in the form of IPv6.
-fn octets(ip: IpAddr) -> [u8; 16] {
+pub(crate) fn octets(ip: IpAddr) -> [u8; 16] {
     match ip {
         IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
         IpAddr::V6(ip) => ip.octets(),
@@ -220,12 +238,12 @@ fn optional_ip(bytes: &[u8]) -> Option<(Option<IpAddr>, &[u8])> {
     Some(((!ip.is_unspecified()).then_some(ip), rest))
 }
 
-fn ip(bytes: &[u8]) -> Option<(IpAddr, &[u8])> {
+pub(crate) fn ip(bytes: &[u8]) -> Option<(IpAddr, &[u8])> {
     let (octets, rest) = bytes.split_first_chunk::<16>()?;
     Some((Ipv6Addr::from(*octets).to_canonical(), rest))
 }
 
-fn number(bytes: &[u8]) -> Option<(u16, &[u8])> {
+pub(crate) fn number(bytes: &[u8]) -> Option<(u16, &[u8])> {
     let (number, rest) = bytes.split_first_chunk::<2>()?;
     Some((u16::from_be_bytes(*number), rest))
 }
@@ -236,11 +254,14 @@ pub(crate) const MAX_LEN: usize = 1024;
 const CLAIM: u8 = 1;
 const REGISTER: u8 = 2;
 const RELEASE: u8 = 3;
+const GSI: u8 = 4;
 const NEIGHBOR: u8 = 5;
 const GRANTED: u8 = 11;
 const PARKS: u8 = 12;
 const REGISTERED: u8 = 13;
 const REFUSED: u8 = 14;
+const ANSWERED: u8 = 15;
+const KEEP: u8 = 16;
 const EARLY: u8 = 1;
 const TAKEN: u8 = 2;
 const NOT_LOCAL: u8 = 3;

@@ -4,7 +4,12 @@
 //! It hands out slots and sockets, and takes slots back when their connections end. If it dies, the processes notice, one of
 //! them takes its name and its part, and the others register again; nothing that is connected is touched.
 
+mod bequests;
+mod door;
+mod gsi;
+mod routed;
 mod service;
+mod wills;
 
 use std::io;
 use std::net::IpAddr;
@@ -18,12 +23,14 @@ use userdma_link::clock;
 use userdma_link::descriptors::{Peer, spawn_apart};
 use userdma_verbs::Time;
 
+use self::gsi::{Device, Gsi};
 use crate::desk::{Desk, Grant, LAST_SLOT};
 use crate::group::Group;
 use crate::locks::Locks;
-use crate::message::{MAX_LEN, Place, Refusal, Reply, Request};
+use crate::message::{GsiRequest, MAX_LEN, Place, Refusal, Reply, Request};
 use crate::packet;
 use crate::park::Park;
+use crate::registry::{Home, Member};
 use crate::service::{Service, ServiceEvent};
 use crate::wait::timespec;
 
@@ -46,11 +53,16 @@ pub(crate) struct Agent {
     desk: Desk,
     /// What makes it a service, if it is one.
     service: Option<Service>,
+    gsi: Gsi,
+    next_member: u64,
 }
 
 /// A connection: a device of some process.
 #[derive(Debug)]
 struct Client {
+    member: Member,
+    /// It is in our own process.
+    is_own: bool,
     socket: OwnedFd,
     peer: Peer,
     holds: Option<Held>,
@@ -69,7 +81,8 @@ struct Held {
 
 impl Agent {
     pub(crate) fn new(listener: OwnedFd, desk: Desk, service: Option<Service>) -> Self {
-        Self { listener, clients: Vec::new(), desk, service }
+        let gsi = Gsi::new(service.is_none());
+        Self { listener, clients: Vec::new(), desk, service, gsi, next_member: 0 }
     }
 
     /// Serves until nobody has been there for a while; a service until it is told to stop.
@@ -84,6 +97,8 @@ impl Agent {
             for at in ready {
                 self.serve(at);
             }
+            self.gsi.work(clock::now());
+            self.tell_deputy();
             self.clients.retain(|client| !client.is_over);
             self.accept();
             self.look_after_service();
@@ -104,13 +119,16 @@ impl Agent {
         let (read, hang_up) =
             self.service.as_ref().map(|service| service.descriptors(&self.desk)).unwrap_or_default();
         let sockets = std::iter::once(&self.listener).chain(self.clients.iter().map(|client| &client.socket));
-        let fds = sockets.map(AsFd::as_fd).chain(read).map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        let read = sockets.map(AsFd::as_fd).chain(self.gsi.fds()).chain(read);
+        let fds = read.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
         let hang_up = hang_up.into_iter().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::empty()));
         let mut fds: Vec<_> = fds.chain(hang_up).collect();
         let limit = match &self.service {
             Some(service) => service.limit_ns(),
             None => self.clients.is_empty().then_some(IDLE_NS / 4),
         };
+        let due = self.gsi.deadline().map(|due| due.nanos().saturating_sub(clock::now().nanos()));
+        let limit = limit.into_iter().chain(due).min();
         // An interruption or an error is an early return.
         let _ = poll(&mut fds, limit.map(timespec).as_ref());
         let is_ready = |(at, fd): (usize, &PollFd<'_>)| (!fd.revents().is_empty()).then_some(at);
@@ -128,7 +146,11 @@ impl Agent {
             if let Ok(peer) = Peer::of(&socket)
                 && self.may_enter(peer)
             {
-                self.clients.push(Client { socket, peer, holds: None, is_over: false });
+                // A service has no devices of its own.
+                let is_own = u32::try_from(peer.pid).is_ok_and(|pid| pid == std::process::id());
+                self.next_member += 1;
+                let member = Member(self.next_member);
+                self.clients.push(Client { member, is_own, socket, peer, holds: None, is_over: false });
             }
         }
     }
@@ -152,7 +174,10 @@ impl Agent {
             }
             Some(Request::Release { next_index }) => self.end(at, (next_index > 0).then_some(next_index)),
             Some(Request::Neighbor { address, slot }) => self.hand_neighbor(at, address, slot),
-            Some(Request::Claim { .. } | Request::Register { .. }) | None => {
+            Some(Request::Gsi(request)) if self.clients[at].holds.is_some() => {
+                self.handle_gsi(at, request, descriptors);
+            }
+            Some(Request::Claim { .. } | Request::Register { .. } | Request::Gsi(_)) | None => {
                 self.tell(|| ServiceEvent::Wrong(peer));
                 self.end(at, None);
             }
@@ -218,6 +243,7 @@ impl Agent {
         self.keep(&place, grant.slot);
         let peer = self.clients[at].peer;
         self.tell(|| ServiceEvent::Opened { peer, slot: grant.slot, addresses: place.addresses.clone() });
+        self.join(at, false);
         let sent = self.send_all_parks(at, &place).and_then(|()| self.send(at, &reply, &descriptors));
         if sent.is_err() {
             // It has gone without ever having had the slot.
@@ -238,6 +264,7 @@ impl Agent {
             self.tell_parks(ip, place.port);
         }
         self.clients[at].holds = Some(held);
+        self.join(at, true);
         // What others hold may be longer.
         let sent = self.send_all_parks(at, &place).and_then(|()| self.send(at, &Reply::Registered, &[]));
         if sent.is_err() {
@@ -280,13 +307,47 @@ impl Agent {
         packet::send(&self.clients[at].socket, &reply.encode(), descriptors)
     }
 
+    /// A client has a slot: what comes for queue pair 1 of its addresses is received from now on.
+    fn join(&mut self, at: usize, is_old: bool) {
+        let client = &self.clients[at];
+        if let Some(Held { place, slot, .. }) = &client.holds {
+            let home = Home { udp_port: place.port, addresses: place.addresses.clone() };
+            let device = Device::new(home, *slot, client.is_own, is_old);
+            self.gsi.join(client.member, device, clock::now());
+        }
+        self.gsi.follow(&self.desk);
+    }
+
+    /// Has another process keep the wills of our own. If there is no room for one, it is told with the next turn.
+    fn tell_deputy(&mut self) {
+        while let Some((deputy, bequest)) = self.gsi.next_bequest() {
+            let client = self.clients.iter().find(|client| client.member == deputy);
+            let Some(client) = client else { return };
+            let bytes = Reply::Keep(bequest).encode();
+            match packet::send_now(&client.socket, &bytes, &[]) {
+                Ok(true) => self.gsi.bequest_told(),
+                Ok(false) | Err(_) => return,
+            }
+        }
+    }
+
+    fn handle_gsi(&mut self, at: usize, request: GsiRequest, descriptors: Vec<OwnedFd>) {
+        let member = self.clients[at].member;
+        if let Some(reply) = self.gsi.handle(member, request, descriptors, clock::now()) {
+            // If it does not listen, whoever has asked there does not wait for ever.
+            let _ = self.send(at, &Reply::Gsi(reply), &[]);
+        }
+    }
+
     /// A client has gone, or has to.
     fn end(&mut self, at: usize, next_index: Option<u16>) {
         let client = &mut self.clients[at];
         client.is_over = true;
         if let Some(Held { place, slot, .. }) = client.holds.take() {
-            let peer = client.peer;
+            let (peer, member) = (client.peer, client.member);
+            self.gsi.leave(member, clock::now());
             self.desk.release(&place, slot, next_index, clock::now());
+            self.gsi.follow(&self.desk);
             self.keep(&place, slot);
             self.tell(|| ServiceEvent::Closed { peer, slot, in_order: next_index.is_some() });
         }

@@ -65,6 +65,7 @@ impl Agent {
         }
         self.keep(&held.place, slot);
         self.clients[at].holds = Some(held);
+        self.join(at, true);
         self.tell(|| ServiceEvent::Resumed { peer, slot, addresses });
         if self.send(at, &Reply::Registered, &[]).is_err() {
             self.end(at, None);
