@@ -107,7 +107,7 @@ fn ask(agent: OwnedFd, place: &Place, fallback: Option<u16>) -> Result<Option<Gr
                 return Ok(Some(Granted { agent, slot, first_index, taken, sockets, locks, parks }));
             }
             Reply::Refused(refusal) => return Err(Failure::Refused(refusal)),
-            Reply::Granted { .. } | Reply::Registered => return Ok(None),
+            Reply::Granted { .. } | Reply::Registered | Reply::Gsi(_) | Reply::Keep(_) => return Ok(None),
         }
     }
 }

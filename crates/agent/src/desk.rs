@@ -111,6 +111,11 @@ impl Desk {
         self.ports.get(&(ip, port))?.group.as_ref()
     }
 
+    /// The groups, with the addresses and ports that they are on.
+    pub(crate) fn groups(&self) -> impl Iterator<Item = (IpAddr, u16, &Group)> {
+        self.ports.iter().filter_map(|((ip, port), books)| Some((*ip, *port, books.group.as_ref()?)))
+    }
+
     fn open_groups(&mut self, place: &Place, now: Time) -> Result<(), Refusal> {
         for ip in &place.addresses {
             if self.group(*ip, place.port).is_some() {

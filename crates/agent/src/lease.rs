@@ -3,6 +3,9 @@
 //! The thread has descriptors of its own, so that neither a program that closes what it does not know nor a forked child
 //! that outlives the process spoils anything.
 
+mod gsi;
+mod registrar;
+
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,6 +18,8 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use userdma_link::descriptors::spawn_apart;
 use userdma_link::guard::GuardedFd;
 
+use self::gsi::Clerk;
+use self::registrar::Registrar;
 use crate::client::{self, Granted};
 use crate::message::{Place, Reply, Request};
 use crate::neighbor::{self, Answerer, Neighbor};
@@ -28,6 +33,9 @@ pub struct Lease {
     /// To the thread, for those who want sockets from the parks.
     line: Arc<Mutex<GuardedFd>>,
     next_index: Arc<AtomicU16>,
+    registrar: Arc<Registrar>,
+    /// Wakes the thread when there is something to tell.
+    news: GuardedFd,
     thread: Option<JoinHandle<()>>,
     /// The process whose slot it is; a forked child has a copy that means nothing.
     pid: u32,
@@ -41,19 +49,23 @@ impl Lease {
         let next_index = Arc::new(AtomicU16::new(0));
         let counts = Counts { locks: locks.len(), parks: parks.iter().map(Vec::len).collect() };
         let (line, far_end) = neighbor::line()?;
-        let keep = [agent, bell.as_fd().try_clone_to_owned()?, far_end]
+        let (news, far_news) = neighbor::line()?;
+        let registrar = Arc::new(Registrar::default());
+        let clerk = Arc::clone(&registrar);
+        let keep = [agent, bell.as_fd().try_clone_to_owned()?, far_end, far_news]
             .into_iter()
             .chain(locks)
             .chain(parks.into_iter().flatten());
         let builder = Builder::new().name(format!("userdma slot {slot}")).stack_size(STACK_BYTES);
         let index = Arc::clone(&next_index);
         let thread = spawn_apart(builder, keep.collect(), move |kept| {
-            if let Some(keeper) = Keeper::new(place, (slot, taken), index, kept, &counts) {
+            if let Some(keeper) = Keeper::new(place, (slot, taken), index, clerk, kept, &counts) {
                 keeper.run();
             }
         })?;
         let line = Arc::new(Mutex::new(line.into()));
-        Ok((Self { bell, line, next_index, thread: Some(thread), pid: std::process::id() }, sockets))
+        let (news, thread, pid) = (news.into(), Some(thread), std::process::id());
+        Ok((Self { bell, line, next_index, registrar, news, thread, pid }, sockets))
     }
 
     /// Where the link on the address of this number gets the sockets of others.
@@ -102,6 +114,7 @@ struct Keeper {
     bell: OwnedFd,
     /// `None` when nobody asks any more.
     answerer: Option<Answerer>,
+    clerk: Clerk,
     locks: Vec<OwnedFd>,
     parks: Vec<Vec<OwnedFd>>,
 }
@@ -114,6 +127,12 @@ enum Call {
     Hear,
     /// A link wants a socket.
     Answer,
+    /// The program has something to tell the agent.
+    Note,
+    /// The agent is ready to be told.
+    Tell,
+    /// Packets to queue pair 1 have come.
+    HandOver,
     /// There is no agent.
     Register,
 }
@@ -123,15 +142,17 @@ impl Keeper {
         place: Place,
         (slot, taken): (u16, Option<IpAddr>),
         next_index: Arc<AtomicU16>,
+        registrar: Arc<Registrar>,
         kept: Vec<OwnedFd>,
         counts: &Counts,
     ) -> Option<Self> {
         let mut kept = kept.into_iter();
         let (agent, bell) = (kept.next(), kept.next()?);
         let answerer = kept.next().map(Answerer::new);
+        let clerk = Clerk::new(registrar, kept.next());
         let locks = kept.by_ref().take(counts.locks).collect();
         let parks = counts.parks.iter().map(|count| kept.by_ref().take(*count).collect()).collect();
-        Some(Self { place, slot, taken, next_index, agent, bell, answerer, locks, parks })
+        Some(Self { place, slot, taken, next_index, agent, bell, answerer, clerk, locks, parks })
     }
 
     fn run(mut self) {
@@ -143,6 +164,13 @@ impl Keeper {
                     let Self { answerer, parks, .. } = &mut self;
                     answerer.take_if(|answerer| !answerer.answer(parks));
                 }
+                Call::Note => self.clerk.note(),
+                Call::Tell => self.tell(),
+                Call::HandOver => {
+                    self.clerk.hand_over();
+                    // Packets may go on coming.
+                    self.tell();
+                }
                 Call::Register => self.register(),
             }
         }
@@ -153,15 +181,27 @@ impl Keeper {
         let Some(agent) = &self.agent else {
             return if crate::wait::is_readable(&self.bell) { Call::Release } else { Call::Register };
         };
-        let mut fds = vec![PollFd::new(&self.bell, PollFlags::IN), PollFd::new(agent, PollFlags::IN)];
-        fds.extend(self.answerer.iter().map(|answerer| PollFd::new(answerer, PollFlags::IN)));
+        let news = if self.clerk.has_news() { PollFlags::OUT } else { PollFlags::empty() };
+        let mut fds = vec![PollFd::new(&self.bell, PollFlags::IN), PollFd::new(agent, PollFlags::IN | news)];
+        // Before links are answered: what they ask for may be what the agent has just sent.
+        let mut calls = vec![Call::Release, Call::Hear];
+        let others = [
+            (self.answerer.as_ref().map(AsFd::as_fd), Call::Answer),
+            (self.clerk.line(), Call::Note),
+            (self.clerk.frames(), Call::HandOver),
+        ];
+        for (fd, call) in others {
+            fds.extend(fd.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+            calls.extend(fd.map(|_| call));
+        }
         // An interruption or an error is an early return.
         while poll(&mut fds, None).is_err() {}
-        match fds.iter().position(|fd| !fd.revents().is_empty()) {
-            Some(0) => Call::Release,
-            // Before links are answered: what they ask for may be what the agent has just sent.
-            Some(1) | None => Call::Hear,
-            Some(_) => Call::Answer,
+        // The agent is told when everything is known that the program has said.
+        let may_tell = fds[1].revents() == PollFlags::OUT;
+        let is_ready = |(at, fd): (usize, &PollFd<'_>)| !fd.revents().is_empty() && !(at == 1 && may_tell);
+        match fds.iter().enumerate().position(is_ready) {
+            None if may_tell => Call::Tell,
+            ready => ready.and_then(|at| calls.into_iter().nth(at)).unwrap_or(Call::Hear),
         }
     }
 
@@ -170,16 +210,30 @@ impl Keeper {
         let Some(agent) = &self.agent else { return };
         match client::next(agent) {
             Ok(Some((Reply::Parks { address }, ends))) => client::store(&mut self.parks, address, ends),
+            Ok(Some((Reply::Gsi(reply), _))) => self.clerk.answered(&reply),
+            Ok(Some((Reply::Keep(bequest), _))) => self.clerk.keep(bequest),
             // It said something that asks for nothing.
             Ok(Some(_)) => {}
             Ok(None) | Err(_) => self.agent = None,
         }
     }
 
+    /// Tells the agent what the program has told us.
+    fn tell(&mut self) {
+        if let Some(agent) = &self.agent
+            && self.clerk.tell(agent).is_err()
+        {
+            self.agent = None;
+        }
+    }
+
     /// Tells a new agent what we have; if that fails, soon again.
     fn register(&mut self) {
         match client::find() {
-            Ok(agent) if self.is_registered_with(&agent) => self.agent = Some(agent),
+            Ok(agent) if self.is_registered_with(&agent) => {
+                self.agent = Some(agent);
+                self.clerk.begin_again();
+            }
             Ok(_) => std::thread::sleep(AGAIN),
             Err(failure) => {
                 tracing::warn!(?failure, "no agent: processes that start now cannot share the port");
@@ -211,6 +265,8 @@ impl Keeper {
         self.locks.clear();
         self.parks.clear();
         let Some(agent) = &self.agent else { return };
+        // Wills that were taken back just now are not to be opened.
+        let _ = self.clerk.tell(agent);
         let request = Request::Release { next_index: self.next_index.load(Ordering::Acquire) };
         if packet::send(agent, &request.encode(), &[]).is_ok() {
             while let Ok(Some(_)) = client::next(agent) {}

@@ -3,7 +3,11 @@
 //! Both ends are of one user and usually of one build; the version is part of the agent's name, so others never meet. All
 //! the same, what comes in is checked: numbers are big-endian, the first byte says what it is.
 
+mod gsi;
+
 use std::net::{IpAddr, Ipv6Addr};
+
+pub(crate) use gsi::{Bequest, GsiReply, GsiRequest};
 
 /// A port on some addresses, in the order of the GID table.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -14,6 +18,7 @@ pub(crate) struct Place {
 
 /// From a process to the agent. A connection stands for one device.
 #[derive(Clone, Debug, Eq, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "a message is written or read, and let go")]
 pub(crate) enum Request {
     /// Wants a slot on all the addresses; on the other port if somebody else has the place's, or had it when others that are
     /// there fell back on the other.
@@ -23,10 +28,13 @@ pub(crate) enum Request {
     Register { place: Place, slot: u16, taken: Option<IpAddr>, parks: Vec<u8> },
     /// Needs the slot no longer. The index is the first that no queue pair has had; 0 if it is not known.
     Release { next_index: u16 },
+    /// Of connections.
+    Gsi(GsiRequest),
 }
 
 /// From the agent to a process.
 #[derive(Clone, Debug, Eq, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "a message is written or read, and let go")]
 pub(crate) enum Reply {
     /// A slot, with its socket on each address, then its lock on each. Queue pairs begin at the index. It is on the fallback
     /// port if there is an address whose port is taken.
@@ -42,6 +50,10 @@ pub(crate) enum Reply {
     /// What was registered is noted.
     Registered,
     Refused(Refusal),
+    /// Of connections.
+    Gsi(GsiReply),
+    /// To be kept for the next agent.
+    Keep(Bequest),
 }
 
 /// Why there is no slot.
@@ -75,6 +87,7 @@ impl Request {
                 bytes
             }
             Self::Release { next_index } => [&[RELEASE], &next_index.to_be_bytes()[..]].concat(),
+            Self::Gsi(request) => request.encode(vec![GSI]),
         }
     }
 
@@ -95,6 +108,7 @@ impl Request {
                 is_whole.then(|| Self::Register { place, slot, taken, parks: parks.to_vec() })
             }
             RELEASE => Some(Self::Release { next_index: number(rest)?.0 }),
+            GSI => GsiRequest::decode(rest).map(Self::Gsi),
             _ => None,
         }
     }
@@ -115,6 +129,8 @@ impl Reply {
             Self::Refused(Refusal::NotLocal(ip)) => address(NOT_LOCAL, ip),
             Self::Refused(Refusal::NoSlot(ip)) => address(NO_SLOT, ip),
             Self::Refused(Refusal::Other(text)) => [&[REFUSED, OTHER], text.as_bytes()].concat(),
+            Self::Gsi(reply) => reply.encode(vec![ANSWERED]),
+            Self::Keep(bequest) => bequest.encode(vec![KEEP]),
         }
     }
 
@@ -130,6 +146,8 @@ impl Reply {
             PARKS => Some(Self::Parks { address: *rest.first()? }),
             REGISTERED => Some(Self::Registered),
             REFUSED => Refusal::decode(rest).map(Self::Refused),
+            ANSWERED => GsiReply::decode(rest).map(Self::Gsi),
+            KEEP => Bequest::decode(rest).map(Self::Keep),
             _ => None,
         }
     }
@@ -173,7 +191,7 @@ impl Place {
 }
 
 /// An address in the form of IPv6.
-fn octets(ip: IpAddr) -> [u8; 16] {
+pub(crate) fn octets(ip: IpAddr) -> [u8; 16] {
     match ip {
         IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
         IpAddr::V6(ip) => ip.octets(),
@@ -190,12 +208,12 @@ fn optional_ip(bytes: &[u8]) -> Option<(Option<IpAddr>, &[u8])> {
     Some(((!ip.is_unspecified()).then_some(ip), rest))
 }
 
-fn ip(bytes: &[u8]) -> Option<(IpAddr, &[u8])> {
+pub(crate) fn ip(bytes: &[u8]) -> Option<(IpAddr, &[u8])> {
     let (octets, rest) = bytes.split_first_chunk::<16>()?;
     Some((Ipv6Addr::from(*octets).to_canonical(), rest))
 }
 
-fn number(bytes: &[u8]) -> Option<(u16, &[u8])> {
+pub(crate) fn number(bytes: &[u8]) -> Option<(u16, &[u8])> {
     let (number, rest) = bytes.split_first_chunk::<2>()?;
     Some((u16::from_be_bytes(*number), rest))
 }
@@ -206,10 +224,13 @@ pub(crate) const MAX_LEN: usize = 1024;
 const CLAIM: u8 = 1;
 const REGISTER: u8 = 2;
 const RELEASE: u8 = 3;
+const GSI: u8 = 4;
 const GRANTED: u8 = 11;
 const PARKS: u8 = 12;
 const REGISTERED: u8 = 13;
 const REFUSED: u8 = 14;
+const ANSWERED: u8 = 15;
+const KEEP: u8 = 16;
 const EARLY: u8 = 1;
 const TAKEN: u8 = 2;
 const NOT_LOCAL: u8 = 3;

@@ -53,7 +53,7 @@ fn agent() -> &'static str {
     NAME.get_or_init(|| {
         let word = std::env::var("USERDMA_AGENT").unwrap_or_default();
         let word: String = word.chars().filter(char::is_ascii_alphanumeric).take(MAX_WORD).collect();
-        format!("userdma/1/{}/{word}", our_uid())
+        format!("userdma/2/{}/{word}", our_uid())
     })
 }
 

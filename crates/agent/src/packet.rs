@@ -14,13 +14,30 @@ pub(crate) const MAX_DESCRIPTORS: usize = 253;
 
 /// Sends one message. It waits for room unless the socket does not.
 pub(crate) fn send(socket: &impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    send_with(socket, bytes, descriptors, SendFlags::NOSIGNAL)
+}
+
+/// Sends one message if there is room for it now; whether there was.
+pub(crate) fn send_now(socket: &impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<bool> {
+    match send_with(socket, bytes, descriptors, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+        other => other.map(|()| true),
+    }
+}
+
+fn send_with(
+    socket: &impl AsFd,
+    bytes: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+    flags: SendFlags,
+) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     loop {
-        match sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL) {
+        match sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags) {
             Err(rustix::io::Errno::INTR) => {}
             other => return other.map(drop).map_err(io::Error::from),
         }

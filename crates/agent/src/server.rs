@@ -3,6 +3,11 @@
 //! It hands out slots and sockets, and takes slots back when their connections end. If it dies, the processes notice, one of
 //! them takes its name and its part, and the others register again; nothing that is connected is touched.
 
+mod bequests;
+mod gsi;
+mod routed;
+mod wills;
+
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,10 +19,12 @@ use rustix::net::{RecvFlags, SocketFlags, accept_with};
 use userdma_link::clock;
 use userdma_link::descriptors::{Peer, spawn_apart};
 
+use self::gsi::{Device, Gsi};
 use crate::desk::{Desk, Grant};
 use crate::group::Group;
-use crate::message::{MAX_LEN, Place, Refusal, Reply, Request};
+use crate::message::{GsiRequest, MAX_LEN, Place, Refusal, Reply, Request};
 use crate::park::Park;
+use crate::registry::{Home, Member};
 use crate::wait::timespec;
 use crate::{names, packet};
 
@@ -38,11 +45,16 @@ struct Agent {
     listener: OwnedFd,
     clients: Vec<Client>,
     desk: Desk,
+    gsi: Gsi,
+    next_member: u64,
 }
 
 /// A connection: a device of some process.
 #[derive(Debug)]
 struct Client {
+    member: Member,
+    /// It is in our own process.
+    is_own: bool,
     socket: OwnedFd,
     holds: Option<Held>,
     /// It has gone, or broken the rules.
@@ -60,7 +72,7 @@ struct Held {
 
 impl Agent {
     fn new(listener: OwnedFd) -> Self {
-        Self { listener, clients: Vec::new(), desk: Desk::default() }
+        Self { listener, clients: Vec::new(), desk: Desk::default(), gsi: Gsi::new(true), next_member: 0 }
     }
 
     /// Serves until nobody has been there for a while.
@@ -78,6 +90,8 @@ impl Agent {
             for at in ready {
                 self.serve(at);
             }
+            self.gsi.work(clock::now());
+            self.tell_deputy();
             self.clients.retain(|client| !client.is_over);
             self.accept();
         }
@@ -88,13 +102,17 @@ impl Agent {
         let sockets = self.clients.iter().map(|client| &client.socket);
         let mut fds: Vec<_> = std::iter::once(&self.listener)
             .chain(sockets)
-            .map(|socket| PollFd::new(socket, PollFlags::IN))
+            .map(AsFd::as_fd)
+            .chain(self.gsi.fds())
+            .map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN))
             .collect();
-        let limit = self.clients.is_empty().then(|| timespec(IDLE_NS / 4));
+        let idle = self.clients.is_empty().then_some(IDLE_NS / 4);
+        let due = self.gsi.deadline().map(|due| due.nanos().saturating_sub(clock::now().nanos()));
+        let limit = idle.into_iter().chain(due).min().map(timespec);
         // An interruption or an error is an early return.
         let _ = poll(&mut fds, limit.as_ref());
         let is_ready = |(at, fd): (usize, &PollFd<'_>)| (!fd.revents().is_empty()).then_some(at);
-        fds[1..].iter().enumerate().filter_map(is_ready).collect()
+        fds[1..=self.clients.len()].iter().enumerate().filter_map(is_ready).collect()
     }
 
     /// Takes in who waits at the door, if it is one of ours.
@@ -105,8 +123,13 @@ impl Agent {
                 std::thread::sleep(FULL);
                 return;
             };
-            if Peer::of(&socket).is_ok_and(|peer| peer.uid == names::our_uid()) {
-                self.clients.push(Client { socket, holds: None, is_over: false });
+            if let Ok(peer) = Peer::of(&socket)
+                && peer.uid == names::our_uid()
+            {
+                let is_own = u32::try_from(peer.pid).is_ok_and(|pid| pid == std::process::id());
+                self.next_member += 1;
+                let member = Member(self.next_member);
+                self.clients.push(Client { member, is_own, socket, holds: None, is_over: false });
             }
         }
     }
@@ -128,7 +151,12 @@ impl Agent {
                 self.register(at, Held { place, slot, taken }, &parks, descriptors);
             }
             Some(Request::Release { next_index }) => self.end(at, (next_index > 0).then_some(next_index)),
-            Some(Request::Claim { .. } | Request::Register { .. }) | None => self.end(at, None),
+            Some(Request::Gsi(request)) if self.clients[at].holds.is_some() => {
+                self.handle_gsi(at, request, descriptors);
+            }
+            Some(Request::Claim { .. } | Request::Register { .. } | Request::Gsi(_)) | None => {
+                self.end(at, None);
+            }
         }
     }
 
@@ -173,6 +201,7 @@ impl Agent {
         let reply = Reply::Granted { slot: grant.slot, first_index: grant.first_index, taken };
         let descriptors: Vec<_> = grant.sockets.iter().chain(&grant.locks).map(AsFd::as_fd).collect();
         self.clients[at].holds = Some(Held { place: place.clone(), slot: grant.slot, taken });
+        self.join(at, false);
         let sent = self.send_all_parks(at, &place).and_then(|()| self.send(at, &reply, &descriptors));
         if sent.is_err() {
             // It has gone without ever having had the slot.
@@ -188,6 +217,7 @@ impl Agent {
             self.tell_parks(ip, place.port);
         }
         self.clients[at].holds = Some(held);
+        self.join(at, true);
         // What others hold may be longer.
         let sent = self.send_all_parks(at, &place).and_then(|()| self.send(at, &Reply::Registered, &[]));
         if sent.is_err() {
@@ -224,12 +254,46 @@ impl Agent {
         packet::send(&self.clients[at].socket, &reply.encode(), descriptors)
     }
 
+    /// A client has a slot: what comes for queue pair 1 of its addresses is received from now on.
+    fn join(&mut self, at: usize, is_old: bool) {
+        let client = &self.clients[at];
+        if let Some(Held { place, slot, .. }) = &client.holds {
+            let home = Home { udp_port: place.port, addresses: place.addresses.clone() };
+            let device = Device::new(home, *slot, client.is_own, is_old);
+            self.gsi.join(client.member, device, clock::now());
+        }
+        self.gsi.follow(&self.desk);
+    }
+
+    /// Has another process keep the wills of our own. If there is no room for one, it is told with the next turn.
+    fn tell_deputy(&mut self) {
+        while let Some((deputy, bequest)) = self.gsi.next_bequest() {
+            let client = self.clients.iter().find(|client| client.member == deputy);
+            let Some(client) = client else { return };
+            let bytes = Reply::Keep(bequest).encode();
+            match packet::send_now(&client.socket, &bytes, &[]) {
+                Ok(true) => self.gsi.bequest_told(),
+                Ok(false) | Err(_) => return,
+            }
+        }
+    }
+
+    fn handle_gsi(&mut self, at: usize, request: GsiRequest, descriptors: Vec<OwnedFd>) {
+        let member = self.clients[at].member;
+        if let Some(reply) = self.gsi.handle(member, request, descriptors, clock::now()) {
+            // If it does not listen, whoever has asked there does not wait for ever.
+            let _ = self.send(at, &Reply::Gsi(reply), &[]);
+        }
+    }
+
     /// A client has gone, or has to.
     fn end(&mut self, at: usize, next_index: Option<u16>) {
         let client = &mut self.clients[at];
         client.is_over = true;
         if let Some(Held { place, slot, .. }) = client.holds.take() {
+            self.gsi.leave(client.member, clock::now());
             self.desk.release(&place, slot, next_index, clock::now());
+            self.gsi.follow(&self.desk);
         }
     }
 }

@@ -10,12 +10,12 @@ use userdma_objects::Cq;
 use userdma_verbs::{Qpn, Time};
 
 use crate::channel::Descriptor;
+use crate::management::ManagementSink;
 use crate::shared::Shared;
 use crate::sleep::{FOREVER, NOW};
 use crate::transmit::{Budget, Sent, TxPool, backlog};
 
 /// What is behind the gate: the device and its links.
-#[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) shard: Shard,
     pub(crate) links: Vec<Link>,
@@ -25,6 +25,8 @@ pub(crate) struct Core {
     quiet: Vec<u32>,
     /// Completion channels by number.
     pub(crate) channels: Vec<Option<Arc<Descriptor>>>,
+    /// Who takes management datagrams.
+    pub(crate) management: Option<ManagementSink>,
     /// The deadline that was published last: not later than the device's.
     deadline: u64,
     /// Glances since the last whole drive.
@@ -79,6 +81,7 @@ impl Core {
             pool: TxPool::new(&caps),
             quiet,
             channels: Vec::new(),
+            management: None,
             deadline: FOREVER,
             glances: 0,
             empty_polls: 0,
@@ -248,6 +251,7 @@ impl Core {
         while let Some(event) = self.shard.poll_event() {
             shared.events.push(event);
         }
+        self.tell_management();
     }
 
     /// Says when the device must be driven next, and wakes somebody if all sleep longer.

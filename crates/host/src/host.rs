@@ -24,6 +24,7 @@ use crate::command::{Commands, lock};
 use crate::drive::{Core, Role};
 use crate::events::{EventQueue, Events};
 use crate::gate::Gated;
+use crate::management::Alone;
 use crate::owner::Owner;
 use crate::shared::{Polls, Shared};
 use crate::sleep::Watch;
@@ -32,10 +33,12 @@ use crate::{Channel, HostConfig, HostError, OpenError, PostFailure, exit, fork, 
 
 mod setup;
 
+pub(crate) use setup::random;
+
 /// An open device. Clones are the same device; it closes with the last.
 #[derive(Clone, Debug)]
 pub struct Host {
-    owner: Arc<Owner>,
+    pub(crate) owner: Arc<Owner>,
 }
 
 impl Host {
@@ -55,6 +58,7 @@ impl Host {
             .map(|link| Ok(link.as_fd().try_clone_to_owned()?.into()))
             .collect::<Result<_, _>>()
             .map_err(system("descriptor of a socket"))?;
+        let shared_slot = if lease.is_some() { slot } else { 0 };
         let shared = Shared {
             _forked: fork::Sockets::note(
                 links.iter().map(AsFd::as_fd).chain(sockets.iter().map(AsFd::as_fd)),
@@ -79,6 +83,9 @@ impl Host {
             name,
             generation: fork::generation(),
             fell_back,
+            slot: shared_slot,
+            passed_on: Arc::default(),
+            alone: Alone::default(),
             lease,
         };
         let host = Self { owner: Arc::new(Owner::new(shared)) };

@@ -25,6 +25,7 @@ mod fork;
 mod gate;
 mod host;
 mod lease;
+mod management;
 mod owner;
 mod progress;
 mod shared;
@@ -40,13 +41,14 @@ pub use config::HostConfig;
 pub use error::{HostError, OpenError, PostFailure};
 pub use events::EventQueue;
 pub use host::Host;
+pub use management::{ManagementSink, SendManagementError};
 pub use progress::spawn_thread;
 pub use userdma_agent::{
     CONFIG_VARIABLE, ClaimError, DEVICES_VARIABLE, DeviceInfo, DeviceSpec, DevicesError, FellBack,
-    config_path, configured, devices, parse_devices, private_port,
+    PortRequest, Reservation, Will, config_path, configured, devices, parse_devices, private_port,
 };
 pub use userdma_ibt::Stats;
 pub use userdma_link::{Backlog, FaultStats, Faults};
-pub use userdma_nic::{AhId, CreateAhError, GidEntry, Shard};
+pub use userdma_nic::{AhId, CreateAhError, GidEntry, Management, ManagementError, Shard};
 pub use vec_mr::VecMr;
 pub use wait::uptime;

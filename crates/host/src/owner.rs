@@ -53,6 +53,10 @@ impl Drop for Owner {
             std::mem::forget(thread);
             return;
         }
+        if let Some(lease) = &self.shared.lease {
+            // Whoever takes packets for us holds the device while he does: not beyond its end.
+            lease.clear_gsi();
+        }
         self.shared.stop.store(true, Ordering::Release);
         if let Some(thread) = thread {
             self.shared.thread_bell.ring();

@@ -1,6 +1,6 @@
 //! What all who use a device share.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use userdma_agent::{FellBack, Lease};
@@ -15,6 +15,7 @@ use crate::command::{Commands, lock};
 use crate::drive::{Core, Role};
 use crate::events::Events;
 use crate::gate::{Gated, Visit};
+use crate::management::Alone;
 use crate::sleep::{Sleeper, Watch};
 use crate::waiters::Waiters;
 use crate::{HostError, fork};
@@ -50,6 +51,11 @@ pub(crate) struct Shared {
     pub(crate) name: String,
     pub(crate) generation: u64,
     pub(crate) fell_back: Option<FellBack>,
+    /// The slot of a port that is shared; 0 of one that is not.
+    pub(crate) slot: u16,
+    /// Packets to queue pair 1 that wait for a drive.
+    pub(crate) passed_on: Arc<AtomicUsize>,
+    pub(crate) alone: Alone,
     /// Our part of a port that is shared. The last field: it goes back when the sockets are closed.
     pub(crate) lease: Option<Lease>,
 }
@@ -183,10 +189,15 @@ impl Shared {
     /// Calls the progress thread, which drives as soon as it is awake.
     #[cold]
     pub(crate) fn wake_thread(&self) {
+        self.call_thread();
+        self.thread_bell.ring();
+    }
+
+    /// The same, for who rings the bell himself afterwards.
+    pub(crate) fn call_thread(&self) {
         self.watch.wake_up(Sleeper::Thread);
         // Before the bell: the thread hushes it, then looks.
         self.is_called.store(true, Ordering::Release);
-        self.thread_bell.ring();
     }
 
     /// Wakes who must be woken.

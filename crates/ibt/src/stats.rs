@@ -80,6 +80,8 @@ stats! {
     qkey_viol_cntr,
     /// Datagrams dropped: longer than the receive that they would have taken.
     drop_too_long,
+    /// Management datagrams dropped: nobody listens on QPN 1, or those who wait for him are too many.
+    drop_management,
     /// Datagrams not sent: longer than the port's MTU.
     send_too_long,
     /// IPv4 packets accepted though their identification was not known in advance.

@@ -24,6 +24,6 @@ pub use iface::{Interface, InterfaceAddr, interface_of, interfaces};
 pub use link::{Link, is_readable};
 pub use tap::{Capture, MAX_LAG, Tap};
 pub use udp::{
-    Backlog, BufferSize, Neighbors, OpenError, RecvReport, SendReport, TX_SOCKETS, TooLong, UdpConfig,
-    UdpLink, shared,
+    Backlog, BufferSize, GsiReceiver, GsiSender, Neighbors, OpenError, RecvReport, SendReport, TX_SOCKETS,
+    TooLong, UdpConfig, UdpLink, shared,
 };

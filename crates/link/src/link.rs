@@ -1,5 +1,6 @@
 //! A link of any kind: one `match`, no trait object.
 
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -41,6 +42,19 @@ impl Link {
     pub fn recv(&mut self, now: Time, sink: &mut impl FnMut(Frame<'_>)) -> RecvReport {
         match self {
             Self::Udp(link) => link.recv(now, sink),
+        }
+    }
+
+    /// A packet that somebody else has received for us: see [`UdpLink::inject`].
+    pub fn inject(
+        &mut self,
+        now: Time,
+        bytes: &[u8],
+        remote: (IpAddr, u16),
+        sink: &mut impl FnMut(Frame<'_>),
+    ) {
+        match self {
+            Self::Udp(link) => link.inject(now, bytes, remote, sink),
         }
     }
 

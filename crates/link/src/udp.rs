@@ -10,6 +10,7 @@
 
 mod backlog;
 mod control;
+mod gsi;
 mod gso;
 mod mmsg;
 mod options;
@@ -31,6 +32,7 @@ use userdma_wire::ROCE_V2_PORT;
 
 use crate::{FaultInjector, FaultStats, Faults, Tap, iface};
 pub use backlog::{Backlog, Neighbors};
+pub use gsi::{GsiReceiver, GsiSender};
 pub use options::BufferSize;
 use recv::Receiver;
 pub use recv::RecvReport;
@@ -335,6 +337,37 @@ impl UdpLink {
             tap.flush_if_due(now);
         }
         report
+    }
+
+    /// A packet of ours that somebody else has received and passed on. What follows is as if it had come by the socket.
+    pub fn inject(
+        &mut self,
+        now: Time,
+        bytes: &[u8],
+        (remote, remote_port): (IpAddr, u16),
+        sink: &mut impl FnMut(Frame<'_>),
+    ) {
+        let Self { faults, tap, .. } = self;
+        let meta = FrameMeta {
+            link: self.id,
+            remote,
+            remote_port,
+            local: self.local,
+            local_port: self.port,
+            traffic_class: 0,
+            segment: 0,
+        };
+        let mut deliver = |bytes: &[u8], meta: FrameMeta| {
+            let frame = Frame { bytes, meta };
+            if let Some(tap) = tap {
+                tap.received(now, &frame);
+            }
+            sink(frame);
+        };
+        match faults {
+            None => deliver(bytes, meta),
+            Some(faults) => faults.apply(now, bytes, meta, &mut deliver),
+        }
     }
 
     /// Whether [`UdpLink::recv`] looks at the time that it is given: while it captures or injects faults.

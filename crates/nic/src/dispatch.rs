@@ -47,7 +47,7 @@ impl Shard {
             Ok(index) => {
                 self.drive(now, index, |machine, ctx| machine.handle_packet(ctx, &packet, &frame.meta));
             }
-            Err(Drop::Qpn) => self.stats.drop_qpn += 1,
+            Err(Drop::Qpn) => self.handle_stray(&packet, &frame.meta),
             Err(Drop::Opcode) => self.stats.drop_opcode += 1,
             Err(Drop::Address) => self.stats.drop_address += 1,
             Err(Drop::PKey) => self.stats.drop_pkey += 1,

@@ -15,6 +15,7 @@ use userdma_verbs::{AsyncEvent, QpAttr, QpAttrMask, QpState, Qpn, Srqn, Time};
 
 use crate::config::INDEX_MASK;
 use crate::control::{CqEntry, Resolved};
+use crate::gsi::{GSI_INDEX, Gsi};
 use crate::inbound::Inbound;
 use crate::qp::QpTable;
 use crate::srq::SrqTable;
@@ -36,6 +37,7 @@ pub struct Shard {
     pub(crate) windows: Windows,
     pub(crate) paces: Paces,
     pub(crate) inbound: Inbound,
+    pub(crate) gsi: Gsi,
     pub(crate) stats: Stats,
     effects: Effects,
     events: VecDeque<AsyncEvent>,
@@ -77,6 +79,7 @@ impl Shard {
             windows: Windows::new(config.max_window),
             paces: Paces::default(),
             inbound: Inbound::default(),
+            gsi: Gsi::default(),
             stats: Stats::default(),
             effects: Effects::default(),
             events: VecDeque::new(),
@@ -184,7 +187,14 @@ impl Shard {
 
     fn take_turns(&mut self, now: Time, batch: &mut TxBatch) -> Option<LinkId> {
         while let Some(index) = self.ready.pop_front() {
-            let Some(qp) = self.qps.get_mut(index) else { continue };
+            let Some(qp) = self.qps.get_mut(index) else {
+                if index == GSI_INDEX
+                    && let Some(link) = self.fill_gsi(batch)
+                {
+                    return Some(link);
+                }
+                continue;
+            };
             qp.is_ready = false;
             let acks = std::mem::take(&mut qp.may_ack);
             let (window, link) = (qp.window, qp.transport.link());
@@ -203,7 +213,7 @@ impl Shard {
 
     /// Packets of a turn: as many as the link takes at once, or fewer if others are in line or wait for the same
     /// window, which one queue pair's turn could fill each time.
-    fn turn_packets(&self, link: Option<LinkId>, window: Option<WindowId>) -> usize {
+    pub(crate) fn turn_packets(&self, link: Option<LinkId>, window: Option<WindowId>) -> usize {
         let caps = link.and_then(|link| self.config.links.get(usize::from(link.0)));
         let most = caps.map_or(1, |caps| caps.max_batch_packets);
         let is_alone = self.ready.is_empty() && window.is_none_or(|window| !self.windows.is_awaited(window));
@@ -333,6 +343,11 @@ impl Shard {
             qp.is_ready = true;
             self.ready.push_back(index);
         }
+    }
+
+    /// Puts a number that no queue pair of the table has in line.
+    pub(crate) fn make_index_ready(&mut self, index: u32) {
+        self.ready.push_back(index);
     }
 
     /// Queue pairs with more to send take their place at the end of the line.

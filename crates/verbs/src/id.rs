@@ -69,6 +69,8 @@ number! {
 }
 
 impl Qpn {
+    /// Queue pair 1, to which management datagrams go: the general service interface.
+    pub const GSI: Self = Self(1);
     /// The destination that multicast packets carry.
     pub const MULTICAST: Self = Self(0xff_ffff);
     /// Low bits of a queue pair's number that are its index on its device; those above are the device's slot.
@@ -85,6 +87,11 @@ impl Msn {
     pub const fn next(self) -> Self {
         Self::new(self.0.wrapping_add(1))
     }
+}
+
+impl QKey {
+    /// The key that every queue pair 1 has. As the kernel's `ib_mad.h IB_QP1_QKEY`.
+    pub const GSI: Self = Self(0x8001_0000);
 }
 
 impl PKey {

@@ -19,6 +19,7 @@ pub mod encap;
 mod ext;
 mod field;
 mod grh;
+pub mod gsi;
 mod icrc;
 mod id_window;
 mod inet_checksum;

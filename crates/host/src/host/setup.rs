@@ -59,6 +59,6 @@ pub(super) fn shard_config(
 }
 
 /// A number that nobody knows: the standard library's hash keys come from the system.
-fn random() -> u64 {
+pub(crate) fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }

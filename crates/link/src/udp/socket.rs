@@ -165,7 +165,7 @@ impl Local {
         Ok((socket, buffer))
     }
 
-    fn port_of(self, socket: &Socket) -> Result<u16, OpenError> {
+    pub(super) fn port_of(self, socket: &Socket) -> Result<u16, OpenError> {
         let addr = socket.local_addr().map_err(|e| self.io(0, "getsockname", e))?;
         Ok(addr.as_socket().map_or(0, |addr| addr.port()))
     }

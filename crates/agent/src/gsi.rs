@@ -1,0 +1,122 @@
+//! Queue pair 1 of an address that processes share: what each device tells the agent of its connections, and what it is given.
+
+use std::io;
+use std::net::IpAddr;
+
+use userdma_wire::gsi::{MAD_LEN, PACKET_LEN};
+
+use crate::message::{self, octets};
+
+/// A port of an address that connections come to or from: what the kernel's `cma.c cma_get_port()` looks at.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct PortRequest {
+    /// The port space, as `RDMA_PS_TCP` (0x0106): each has ports of its own.
+    pub space: u16,
+    /// The port; 0 for one of 32768 ..= 60999 that nobody has.
+    pub port: u16,
+    /// One of the device's addresses, or an unspecified one, which stands for all of its family; `::` also for those of IPv4, unless
+    /// `af_only`.
+    pub address: IpAddr,
+    /// Others that want this, too, may have the port as long as none of them listens.
+    pub reuse_address: bool,
+    /// `::` stands for addresses of IPv6 only.
+    pub af_only: bool,
+}
+
+/// A port that is reserved.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Reservation {
+    /// By which the device names it.
+    pub id: u32,
+    /// The port.
+    pub port: u16,
+}
+
+/// Why a port or a service is not to be had.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PortError {
+    /// Somebody has it on this address.
+    #[error("somebody has it (EADDRINUSE)")]
+    InUse,
+    /// Somebody has it, one of both on all addresses; or no port is free; or the address is not the device's.
+    #[error("it cannot be had (EADDRNOTAVAIL)")]
+    NotAvailable,
+    /// The device has as many as it may.
+    #[error("the device has {MAX_BOOKED} already (ENOSPC)")]
+    TooMany,
+    /// There is no such reservation.
+    #[error("no such reservation (EINVAL)")]
+    Unknown,
+    /// A process may have it that has not told the agent yet, which is new: ask again.
+    #[error("a process may have it that has not told the agent yet (EAGAIN)")]
+    Early,
+}
+
+/// What is to be sent for a connection when its process has died without sending it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Will {
+    /// Our address.
+    pub from: IpAddr,
+    /// The peer's.
+    pub to: IpAddr,
+    /// The management datagram, a DREQ.
+    pub mad: [u8; MAD_LEN],
+}
+
+/// A packet to queue pair 1 of an address, which the agent has received and passes on to one device.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct GsiFrame<'a> {
+    /// Address and UDP port that it came from.
+    pub remote: (IpAddr, u16),
+    /// The address that it came to.
+    pub local: IpAddr,
+    /// From BTH to ICRC.
+    pub bytes: &'a [u8],
+}
+
+impl<'a> GsiFrame<'a> {
+    /// As it is passed on: addresses in the form of IPv6, then the packet.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(HEADER_LEN + self.bytes.len());
+        bytes.extend(octets(self.remote.0));
+        bytes.extend(self.remote.1.to_be_bytes());
+        bytes.extend(octets(self.local));
+        bytes.extend(self.bytes);
+        bytes
+    }
+
+    /// What was passed on; `None` if it is nothing.
+    pub(crate) fn decode(bytes: &'a [u8]) -> Option<Self> {
+        let (remote, rest) = message::ip(bytes)?;
+        let (port, rest) = message::number(rest)?;
+        let (local, bytes) = message::ip(rest)?;
+        Some(Self { remote: (remote, port), local, bytes })
+    }
+}
+
+impl PortError {
+    /// As system calls say it.
+    pub fn errno(self) -> i32 {
+        let errno = match self {
+            Self::InUse => rustix::io::Errno::ADDRINUSE,
+            Self::NotAvailable => rustix::io::Errno::ADDRNOTAVAIL,
+            Self::TooMany => rustix::io::Errno::NOSPC,
+            Self::Unknown => rustix::io::Errno::INVAL,
+            Self::Early => rustix::io::Errno::AGAIN,
+        };
+        errno.raw_os_error()
+    }
+}
+
+impl From<PortError> for io::Error {
+    fn from(error: PortError) -> Self {
+        Self::from_raw_os_error(error.errno())
+    }
+}
+
+const HEADER_LEN: usize = 16 + 2 + 16;
+/// Bytes of a frame that is passed on.
+pub(crate) const FRAME_LEN: usize = HEADER_LEN + PACKET_LEN;
+/// Ports, services and wills of a device, of each.
+pub(crate) const MAX_BOOKED: usize = 1 << 14;

@@ -1,0 +1,424 @@
+//! Queue pair 1 of each address: what comes for it is passed on to the device that it is for, and what is nobody's is answered.
+//!
+//! Packets to QPN 1 come to slot 0's socket of a group. Messages of a connection carry the number that our side gave to it, whose
+//! upper ten bits are the slot of its device; requests go to who listens to their service. The whole packet goes by a socket pair
+//! of the device's own, and one for which there is no room there is lost, as the network might have lost it: nothing that comes
+//! from the network makes the agent wait, or grow.
+//!
+//! After another agent's death it takes a moment until all devices have told what they have. What is nobody's meanwhile waits for
+//! that.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use userdma_link::{GsiReceiver, GsiSender};
+use userdma_verbs::{Psn, Qpn, Time};
+use userdma_wire::gsi::{self, MAD_LEN, PACKET_LEN};
+use userdma_wire::{IcrcCheck, Packet, Pseudo};
+
+use super::bequests::{Bequests, Origin};
+use super::routed::{Asker, Routed};
+use super::wills::{Dead, Executor};
+use crate::desk::Desk;
+use crate::gsi::{GsiFrame, MAX_BOOKED, PortError, Will};
+use crate::mad::{self, Whose};
+use crate::message::{Bequest, GsiReply, GsiRequest};
+use crate::packet;
+use crate::registry::{Home, Member, Registry};
+
+/// The agent's part in queue pairs 1.
+#[derive(Debug, Default)]
+pub(super) struct Gsi {
+    doors: Vec<Door>,
+    senders: HashMap<IpAddr, GsiSender>,
+    devices: BTreeMap<Member, Device>,
+    by_slot: HashMap<(IpAddr, u16, u16), Member>,
+    registry: Registry,
+    routed: Routed,
+    wills: Executor,
+    bequests: Bequests,
+    /// All devices are of one user, whose processes believe each other.
+    is_of_one: bool,
+    /// What is nobody's as far as is known, until everybody has told.
+    held: VecDeque<Arrived>,
+    /// Until then, not everybody may have told what he has.
+    early_until: Time,
+    chance: RandomState,
+    tries: u64,
+    psn: Psn,
+    /// Packets that were no management datagrams, or found no room.
+    dropped: u64,
+}
+
+/// Where packets to QPN 1 of an address come in.
+#[derive(Debug)]
+struct Door {
+    ip: IpAddr,
+    udp_port: u16,
+    receiver: GsiReceiver,
+}
+
+#[derive(Debug)]
+pub(super) struct Device {
+    home: Home,
+    slot: u16,
+    /// It is in the agent's own process.
+    is_own: bool,
+    /// It has had its slot since before this agent.
+    is_old: bool,
+    /// By which packets are passed on.
+    frames: Option<OwnedFd>,
+    wills: BTreeMap<u32, Will>,
+}
+
+/// A packet with a management datagram.
+#[derive(Clone, Copy, Debug)]
+struct Arrived {
+    remote: (IpAddr, u16),
+    local: (IpAddr, u16),
+    bytes: [u8; PACKET_LEN],
+    mad: [u8; MAD_LEN],
+}
+
+impl Gsi {
+    /// `is_of_one` if all devices are of one user.
+    pub(super) fn new(is_of_one: bool) -> Self {
+        Self { is_of_one, ..Self::default() }
+    }
+
+    /// What there is to wait for.
+    pub(super) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.doors.iter().map(|door| door.receiver.as_fd())
+    }
+
+    /// When [`Gsi::work`] has something to do, if nothing comes before.
+    pub(super) fn deadline(&self) -> Option<Time> {
+        let is_waiting = !self.held.is_empty() || self.bequests.are_left();
+        let held = is_waiting.then_some(self.early_until);
+        held.into_iter().chain(self.wills.deadline()).min()
+    }
+
+    /// Opens the doors of new groups, and closes those of groups that are no more: a socket that stays open would keep the port.
+    pub(super) fn follow(&mut self, desk: &Desk) {
+        self.doors.retain(|door| desk.group(door.ip, door.udp_port).is_some());
+        for (ip, udp_port, group) in desk.groups() {
+            if self.doors.iter().any(|door| (door.ip, door.udp_port) == (ip, udp_port)) {
+                continue;
+            }
+            let receiver = group.socket(0).map_err(std::io::Error::other).and_then(GsiReceiver::new);
+            match receiver {
+                Ok(receiver) => self.doors.push(Door { ip, udp_port, receiver }),
+                Err(error) => tracing::warn!(%ip, %error, "nobody receives for queue pair 1"),
+            }
+        }
+    }
+
+    /// A device has a slot.
+    pub(super) fn join(&mut self, member: Member, device: Device, now: Time) {
+        if device.is_old {
+            self.early_until = now.plus_nanos(EARLY_NS);
+        }
+        for ip in &device.home.addresses {
+            self.by_slot.insert((*ip, device.home.udp_port, device.slot), member);
+        }
+        self.devices.insert(member, device);
+        if self.bequests.deputy().is_none() {
+            self.appoint();
+        }
+    }
+
+    /// Chooses who keeps the wills of the devices in our process.
+    fn appoint(&mut self) {
+        let Self { devices, bequests, .. } = self;
+        let deputy = devices.iter().find(|(_, device)| !device.is_own).map(|(member, _)| *member);
+        let own = devices.iter().filter(|(_, device)| device.is_own);
+        let wills = own.flat_map(|(member, device)| {
+            device.wills.iter().map(|(comm_id, will)| ((*member, *comm_id), device.origin(will)))
+        });
+        bequests.appoint(deputy, wills);
+    }
+
+    /// What the deputy is told next, and who that is.
+    pub(super) fn next_bequest(&self) -> Option<(Member, Bequest)> {
+        let deputy = self.bequests.deputy()?;
+        let ((member, comm_id), Origin { address, udp_port, slot }) = self.bequests.next()?;
+        let will = self.devices.get(&member).and_then(|device| device.wills.get(&comm_id)).copied();
+        let is_void = will.is_none();
+        // Of one that is void only the names count.
+        let will = will.unwrap_or(Will { from: address, to: address, mad: [0; MAD_LEN] });
+        Some((deputy, Bequest { udp_port, slot, comm_id, will, is_void }))
+    }
+
+    pub(super) fn bequest_told(&mut self) {
+        self.bequests.told();
+    }
+
+    /// Opens the wills that were left by the process of the agent before.
+    fn judge_bequests(&mut self, now: Time) {
+        let Self { bequests, devices, by_slot, wills, .. } = self;
+        let is_old = |left: &Bequest| {
+            let member = by_slot.get(&(left.will.from, left.udp_port, left.slot));
+            member.and_then(|member| devices.get(member)).map(|device| device.is_old)
+        };
+        for Bequest { udp_port, comm_id, will, .. } in bequests.take_of_dead(is_old) {
+            wills.open(Dead { local: will.from, udp_port, comm_id }, will, now);
+        }
+    }
+
+    /// A device has gone: its wills are opened.
+    pub(super) fn leave(&mut self, member: Member, now: Time) {
+        let Some(device) = self.devices.remove(&member) else { return };
+        self.by_slot.retain(|_, other| *other != member);
+        self.registry.forget(member);
+        self.routed.forget(member);
+        for (comm_id, will) in device.wills.iter().filter(|_| device.is_own) {
+            self.bequests.note(member, *comm_id, device.origin(will));
+        }
+        for (comm_id, will) in device.wills {
+            let dead = Dead { local: will.from, udp_port: device.home.udp_port, comm_id };
+            self.wills.open(dead, will, now);
+        }
+        if self.bequests.deputy() == Some(member) {
+            self.appoint();
+        }
+    }
+
+    /// A device asks for something, or says something that it wants no answer to.
+    pub(super) fn handle(
+        &mut self,
+        member: Member,
+        request: GsiRequest,
+        descriptors: Vec<OwnedFd>,
+        now: Time,
+    ) -> Option<GsiReply> {
+        let Self { registry, devices, bequests, .. } = self;
+        let device = devices.get_mut(&member)?;
+        let reply = match request {
+            GsiRequest::Attach => {
+                device.frames = descriptors.into_iter().next();
+                None
+            }
+            GsiRequest::Sync { seq } => Some(GsiReply { seq, result: Ok(0) }),
+            // Other users are not heard in the name of the dead.
+            GsiRequest::Bequest(_) if !self.is_of_one => None,
+            // Only who was there before has something from before.
+            GsiRequest::Restore { .. } | GsiRequest::Relisten { .. } | GsiRequest::Bequest(_)
+                if !device.is_old =>
+            {
+                None
+            }
+            GsiRequest::Reserve { seq, .. }
+            | GsiRequest::BeginListening { seq, .. }
+            | GsiRequest::Listen { seq, .. }
+                if now < self.early_until =>
+            {
+                Some(GsiReply { seq, result: Err(PortError::Early) })
+            }
+            GsiRequest::Reserve { seq, id, port } => {
+                self.tries += 1;
+                // The upper half of a hash is as random as the whole.
+                let random = (self.chance.hash_one(self.tries) >> 32) as u32;
+                let result = registry.reserve(member, &device.home, id, &port, random);
+                Some(GsiReply { seq, result })
+            }
+            GsiRequest::Restore { id, listens, port } => {
+                registry.restore(member, &device.home, id, &port, listens);
+                None
+            }
+            GsiRequest::BeginListening { seq, id } => {
+                Some(GsiReply { seq, result: registry.begin_listening(member, id).map(|()| 0) })
+            }
+            GsiRequest::Release { id } => {
+                registry.release(member, id);
+                None
+            }
+            GsiRequest::Listen { seq, service, on } => {
+                let result = registry.listen(member, &device.home, service, on).map(|()| 0);
+                Some(GsiReply { seq, result })
+            }
+            GsiRequest::Relisten { service, on } => {
+                // Whoever has come in between is not there by right, and is not asked.
+                if let Err(error) = registry.listen(member, &device.home, service, on) {
+                    tracing::warn!(?service, %error, "two devices listen to a service");
+                }
+                None
+            }
+            GsiRequest::Unlisten { service, on } => {
+                registry.unlisten(member, &device.home, service, on);
+                None
+            }
+            GsiRequest::SetWill { comm_id, will } => {
+                device.set_will(comm_id, will);
+                if device.is_own {
+                    bequests.note(member, comm_id, device.origin(&will));
+                }
+                None
+            }
+            GsiRequest::ClearWill { comm_id } => {
+                let will = device.wills.remove(&comm_id).filter(|_| device.is_own);
+                if let Some(will) = will {
+                    bequests.note(member, comm_id, device.origin(&will));
+                }
+                None
+            }
+            GsiRequest::Bequest(bequest) => {
+                bequests.inherit(bequest);
+                None
+            }
+        };
+        self.retry_held(now);
+        reply
+    }
+
+    /// Takes in what has come, and sends what is due: a bounded part of it.
+    pub(super) fn work(&mut self, now: Time) {
+        let mut came = Vec::new();
+        for door in &self.doors {
+            let mut room = [0; PACKET_LEN + 1];
+            for _ in 0..PACKETS_AT_ONCE {
+                let Some((len, remote)) = door.receiver.recv(&mut room) else { break };
+                match Arrived::read(&room[..len], remote, (door.ip, door.udp_port)) {
+                    Some(arrived) => came.push(arrived),
+                    None => self.dropped += 1,
+                }
+            }
+        }
+        came.iter().for_each(|arrived| self.pass_on(arrived, now));
+        if now >= self.early_until {
+            self.retry_held(now);
+            self.judge_bequests(now);
+        }
+        for _ in 0..WILLS_AT_ONCE {
+            let Some((will, udp_port)) = self.wills.next(now) else { break };
+            self.send(will.from, (will.to, udp_port), &will.mad);
+        }
+        let Self { senders, wills, doors, .. } = self;
+        senders.retain(|ip, _| doors.iter().any(|door| door.ip == *ip) || wills.is_from(*ip));
+    }
+
+    fn retry_held(&mut self, now: Time) {
+        for arrived in std::mem::take(&mut self.held) {
+            self.pass_on(&arrived, now);
+        }
+    }
+
+    /// Passes a packet on, or answers it if it is nobody's.
+    fn pass_on(&mut self, arrived: &Arrived, now: Time) {
+        let (local, udp_port) = arrived.local;
+        if let Some(comm_id) = mad::ends(&arrived.mad) {
+            self.wills.settle(&Dead { local, udp_port, comm_id });
+        }
+        let is_early = now < self.early_until;
+        match self.find(arrived, now) {
+            Some(member) if !is_early || self.takes_frames(member) => self.hand_over(member, arrived),
+            Some(_) | None if is_early => {
+                if self.held.len() < MAX_HELD {
+                    self.held.push_back(*arrived);
+                } else {
+                    self.dropped += 1;
+                }
+            }
+            Some(_) | None => {
+                if let Some(answer) = mad::answer_unknown(&arrived.mad) {
+                    self.send(local, (arrived.remote.0, udp_port), &answer);
+                }
+            }
+        }
+    }
+
+    /// The device that a packet is for.
+    fn find(&mut self, arrived: &Arrived, now: Time) -> Option<Member> {
+        let (local, udp_port) = arrived.local;
+        let asker = |comm_id| Asker { remote: arrived.remote.0, local, udp_port, comm_id };
+        match mad::whose(&arrived.mad) {
+            Whose::Service { service_id, theirs } => {
+                let asker = asker(theirs);
+                let known = self.routed.of_request(&asker, service_id, now);
+                let member = known.or_else(|| self.registry.listener(local, udp_port, service_id))?;
+                self.routed.note(asker, service_id, member, now);
+                Some(member)
+            }
+            Whose::Connection { ours: 0, theirs } => self.routed.of_asker(&asker(theirs), now),
+            Whose::Connection { ours, .. } => {
+                self.by_slot.get(&(local, udp_port, mad::slot_of(ours))).copied()
+            }
+            Whose::Other => None,
+        }
+    }
+
+    /// Whether a device has told by which way it takes packets.
+    fn takes_frames(&self, member: Member) -> bool {
+        self.devices.get(&member).is_some_and(|device| device.frames.is_some())
+    }
+
+    fn hand_over(&mut self, member: Member, arrived: &Arrived) {
+        let frame = GsiFrame { remote: arrived.remote, local: arrived.local.0, bytes: &arrived.bytes };
+        let frames = self.devices.get(&member).and_then(|device| device.frames.as_ref());
+        let sent =
+            frames.is_some_and(|frames| packet::send_now(frames, &frame.encode(), &[]).unwrap_or(false));
+        self.dropped += u64::from(!sent);
+    }
+
+    /// Sends a management datagram; one that does not leave is lost.
+    fn send(&mut self, from: IpAddr, to: (IpAddr, u16), mad: &[u8; MAD_LEN]) {
+        if let std::collections::hash_map::Entry::Vacant(place) = self.senders.entry(from) {
+            match GsiSender::open(from) {
+                Ok(sender) => {
+                    place.insert(sender);
+                }
+                Err(error) => return tracing::warn!(%error, "no socket to send management datagrams"),
+            }
+        }
+        let Some(sender) = self.senders.get(&from) else { return };
+        let mut room = [0; PACKET_LEN];
+        gsi::write(&mut room, self.psn, mad);
+        self.psn = self.psn.add(1);
+        let (local, local_port) = sender.local();
+        Pseudo::new(local, to.0, local_port, to.1).seal(&mut room, 0);
+        let _ = sender.send(to, &room);
+    }
+}
+
+impl Device {
+    /// A device with a slot; `is_own` if it is in the agent's own process, `is_old` if it has had the slot since before this agent.
+    pub(super) fn new(home: Home, slot: u16, is_own: bool, is_old: bool) -> Self {
+        Self { home, slot, is_own, is_old, frames: None, wills: BTreeMap::new() }
+    }
+
+    fn origin(&self, will: &Will) -> Origin {
+        Origin { address: will.from, udp_port: self.home.udp_port, slot: self.slot }
+    }
+
+    fn set_will(&mut self, comm_id: u32, will: Will) {
+        let is_ours = self.home.addresses.contains(&will.from) && mad::slot_of(comm_id) == self.slot;
+        let has_room = self.wills.len() < MAX_BOOKED || self.wills.contains_key(&comm_id);
+        if is_ours && has_room {
+            self.wills.insert(comm_id, will);
+        }
+    }
+}
+
+impl Arrived {
+    /// What a packet holds; `None` if it is no management datagram, or damaged.
+    fn read(bytes: &[u8], remote: (IpAddr, u16), local: (IpAddr, u16)) -> Option<Self> {
+        let whole = <&[u8; PACKET_LEN]>::try_from(bytes).ok()?;
+        let packet = Packet::parse(whole).ok().filter(|packet| packet.bth().qpn() == Qpn::GSI)?;
+        let flow = Pseudo::new(remote.0, local.0, remote.1, local.1);
+        if flow.verify(&packet, 0) == IcrcCheck::Bad {
+            return None;
+        }
+        let mad = *gsi::mad_of(&packet).ok()?;
+        Some(Self { remote, local, bytes: *whole, mad })
+    }
+}
+
+/// Packets that are taken from each address before the agent turns to something else.
+const PACKETS_AT_ONCE: usize = 64;
+/// Wills that are sent before the agent turns to something else.
+const WILLS_AT_ONCE: usize = 64;
+/// Packets that wait for devices to tell what they have.
+const MAX_HELD: usize = 256;
+/// How long after a device has told a new agent of its slot others may follow.
+const EARLY_NS: u64 = 500_000_000;

@@ -1,0 +1,191 @@
+//! Another process with a device, which does what it is told.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::process::{Pid, Signal, kill_process};
+use userdma_agent::{ClaimConfig, Lease, PortRequest, Services, Will, claim};
+use userdma_wire::Packet;
+use userdma_wire::gsi::{self, MAD_LEN};
+
+/// This test program, in its function `child`.
+pub struct Other {
+    process: Child,
+    out: BufReader<ChildStdout>,
+    slot: u32,
+}
+
+impl Other {
+    /// Starts a process that claims `address` from the agent `word`.
+    pub fn start(word: &str, address: &str) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "child", "--nocapture"]);
+        command.env(ADDRESS, address).env("USERDMA_AGENT", word);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = command.spawn().unwrap();
+        let out = BufReader::new(process.stdout.take().unwrap());
+        let mut other = Self { process, out, slot: 0 };
+        other.slot = other.line().parse().unwrap();
+        other
+    }
+
+    /// A number of one of its connections.
+    pub fn comm_id(&self, nth: u32) -> u32 {
+        self.slot << 22 | nth
+    }
+
+    /// Tells it something, and what it says.
+    pub fn ask(&mut self, what: &str) -> String {
+        writeln!(self.process.stdin.as_mut().unwrap(), "{what}").unwrap();
+        self.line()
+    }
+
+    /// The datagram that it gets next.
+    pub fn frame(&mut self) -> [u8; MAD_LEN] {
+        parse(&self.ask("frame 20000"))
+    }
+
+    /// Whether it gets this one soon.
+    pub fn try_frame(&mut self, mad: &[u8; MAD_LEN]) -> bool {
+        loop {
+            match &*self.ask("frame 100") {
+                "none" => return false,
+                other if parse(other) == *mad => return true,
+                _ => {}
+            }
+        }
+    }
+
+    /// The next line that it says; what the test harness prints is passed over.
+    fn line(&mut self) -> String {
+        let lines = (&mut self.out).lines().map(Result::unwrap);
+        let mut marked = lines.filter_map(|line| line.split_once(MARK).map(|(_, rest)| rest.to_owned()));
+        marked.next().expect("the other process says something")
+    }
+
+    /// Closes its device in order.
+    pub fn close(mut self) {
+        assert_eq!(self.ask("close"), "closed");
+    }
+
+    /// Stops it, and waits until each of its threads has stopped.
+    pub fn stop(&self) {
+        kill_process(Pid::from_child(&self.process), Signal::STOP).unwrap();
+        let is_stopped = |task: io::Result<std::fs::DirEntry>| {
+            let stat = std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap();
+            // Behind the name, which is in parentheses.
+            stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+        };
+        while !std::fs::read_dir(format!("/proc/{}/task", self.process.id())).unwrap().all(is_stopped) {
+            std::thread::yield_now();
+        }
+    }
+
+    pub fn go_on(&self) {
+        kill_process(Pid::from_child(&self.process), Signal::CONT).unwrap();
+    }
+
+    pub fn kill(mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// What the other process does.
+pub fn child() {
+    let Ok(address) = std::env::var(ADDRESS) else { return };
+    let address: IpAddr = address.parse().unwrap();
+    let config = ClaimConfig { addresses: vec![address], ..ClaimConfig::default() };
+    let claimed = claim(&config).unwrap();
+    let lease = claimed.lease.unwrap();
+    let (tell, frames) = channel();
+    let bell = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+    let sink = move |frame: userdma_agent::GsiFrame<'_>| {
+        let packet = Packet::parse(frame.bytes).unwrap();
+        let _ = tell.send(*gsi::mad_of(&packet).unwrap());
+    };
+    lease.set_gsi(bell.as_fd(), Box::new(sink)).unwrap();
+    say(&claimed.slot.to_string());
+    for line in io::stdin().lines() {
+        let line = line.unwrap();
+        if line == "close" {
+            lease.set_next_index(2);
+            drop((claimed.links, lease));
+            return say("closed");
+        }
+        say(&obey(&lease, address, &frames, &line));
+    }
+}
+
+fn obey(lease: &Lease, address: IpAddr, frames: &Receiver<[u8; MAD_LEN]>, line: &str) -> String {
+    let words: Vec<_> = line.split(' ').collect();
+    let number = |at: usize| words[at].parse::<u32>().unwrap();
+    match words[0] {
+        "listen" => told(lease.listen(service(number(1)), None), |()| "ok".to_owned()),
+        "reserve" => {
+            let port = u16::try_from(number(1)).unwrap();
+            let reuse_address = words[2] == "1";
+            let request = PortRequest { space: 0x0106, port, address, reuse_address, af_only: true };
+            told(lease.reserve(&request), |reserved| format!("{} {}", reserved.id, reserved.port))
+        }
+        "begin" => told(lease.begin_listening(number(1)), |()| "ok".to_owned()),
+        "release" => {
+            lease.release_port(number(1));
+            "ok".to_owned()
+        }
+        "will" => {
+            // The peer calls its end of each connection 77.
+            let mad = super::dreq(number(1), 77);
+            let will = Will { from: address, to: words[2].parse().unwrap(), mad };
+            lease.set_will(number(1), Some(&will));
+            "ok".to_owned()
+        }
+        "forget" => {
+            lease.set_will(number(1), None);
+            "ok".to_owned()
+        }
+        "frame" => match frames.recv_timeout(Duration::from_millis(number(1).into())) {
+            Ok(mad) => mad.map(|byte| format!("{byte:02x}")).concat(),
+            Err(_) => "none".to_owned(),
+        },
+        other => panic!("{other}?"),
+    }
+}
+
+fn told<T>(result: io::Result<T>, text: impl FnOnce(T) -> String) -> String {
+    match result {
+        Ok(value) => text(value),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => "in use".to_owned(),
+        Err(error) => error.to_string(),
+    }
+}
+
+fn service(id: u32) -> Services {
+    Services { id: id.into(), mask: u64::MAX }
+}
+
+fn say(text: &str) {
+    let mut out = io::stdout();
+    writeln!(out, "{MARK}{text}").and_then(|()| out.flush()).unwrap();
+}
+
+fn parse(text: &str) -> [u8; MAD_LEN] {
+    assert_eq!(text.len(), 2 * MAD_LEN, "{text}");
+    std::array::from_fn(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap())
+}
+
+const ADDRESS: &str = "USERDMA_TEST_ADDRESS";
+/// Begins what another process says.
+const MARK: &str = "#>";

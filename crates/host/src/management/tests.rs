@@ -1,0 +1,185 @@
+//! Management datagrams between devices that have their port alone, and between those that share it.
+
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use userdma_link::{Capture, Faults};
+
+use super::*;
+use crate::HostConfig;
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+/// A device, and what comes to it.
+struct Bench {
+    host: Host,
+    came: Receiver<Management>,
+}
+
+impl Bench {
+    fn open(config: &HostConfig) -> Self {
+        let host = Host::open(config).unwrap();
+        let (tell, came) = channel();
+        // A receiver that has gone wants nothing more.
+        let sink = move |datagram| {
+            let _ = tell.send(datagram);
+        };
+        host.set_management_sink(Arc::new(sink)).unwrap();
+        Self { host, came }
+    }
+
+    fn alone(addresses: &[&str]) -> Self {
+        let addresses = addresses.iter().map(|text| ip(text)).collect();
+        Self::open(&HostConfig { addresses, private_port: Some(14_842), ..HostConfig::default() })
+    }
+
+    fn shared(addresses: &[&str]) -> Self {
+        let addresses = addresses.iter().map(|text| ip(text)).collect();
+        // Others may be on the usual port of ::1.
+        Self::open(&HostConfig { addresses, shared_port: Some(14_843), ..HostConfig::default() })
+    }
+
+    fn next(&self) -> Management {
+        self.came.recv_timeout(Duration::from_secs(20)).expect("a datagram")
+    }
+
+    fn send(&self, from: &str, to: &str, mad: &[u8; 256]) {
+        self.host.send_management(ip(from), ip(to), mad).unwrap();
+    }
+}
+
+/// A message of the communication manager: attribute and the first words of its body.
+fn message(attribute: u8, words: &[u32]) -> [u8; 256] {
+    let mut mad = [0; 256];
+    mad[..4].copy_from_slice(&[1, 7, 2, 3]);
+    mad[17] = attribute;
+    for (at, word) in words.iter().enumerate() {
+        mad[24 + 4 * at..][..4].copy_from_slice(&word.to_be_bytes());
+    }
+    mad
+}
+
+/// A request to `service`.
+fn req(ours: u32, service: u32) -> [u8; 256] {
+    message(0x10, &[ours, 0, 0, service])
+}
+
+#[test]
+fn devices_that_have_their_port_alone_exchange_datagrams() {
+    let (a, b) = (Bench::alone(&["127.42.2.1", "::1"]), Bench::alone(&["127.42.2.2"]));
+    assert_eq!((a.host.slot(), b.host.slot()), (0, 0));
+    let capture = Capture::new(Vec::<u8>::new(), 0).unwrap();
+    b.host.attach_capture(&capture).unwrap();
+    a.send("127.42.2.1", "127.42.2.2", &[7; 256]);
+    let (from, to) = (ip("127.42.2.1"), ip("127.42.2.2"));
+    assert_eq!(b.next(), Management { from, to, mad: [7; 256] });
+    b.send("127.42.2.2", "127.42.2.1", &[8; 256]);
+    assert_eq!(a.next(), Management { from: to, to: from, mad: [8; 256] });
+    assert_eq!(capture.packets(), 2);
+    a.send("::1", "::1", &[9; 256]);
+    assert_eq!(a.next(), Management { from: ip("::1"), to: ip("::1"), mad: [9; 256] });
+    let refused = a.host.send_management(from, ip("::1"), &[0; 256]);
+    assert!(matches!(refused, Err(SendManagementError::Refused(ManagementError::NoRoute { .. }))));
+}
+
+#[test]
+fn a_device_that_has_its_port_alone_keeps_its_own_books() {
+    let a = Bench::alone(&["127.42.2.3"]);
+    let wanted = PortRequest {
+        space: 0x0106,
+        port: 7,
+        address: ip("127.42.2.3"),
+        reuse_address: false,
+        af_only: true,
+    };
+    let first = a.host.reserve_port(&wanted).unwrap();
+    let errno = a.host.reserve_port(&wanted).unwrap_err().raw_os_error();
+    assert_eq!((first.port, errno), (7, Some(libc::EADDRINUSE)));
+    let ephemeral = a.host.reserve_port(&PortRequest { port: 0, ..wanted }).unwrap();
+    assert!((32_768..=60_999).contains(&ephemeral.port));
+    a.host.begin_listening(first.id).unwrap();
+    a.host.listen(7, u64::MAX, None).unwrap();
+    a.host.unlisten(7, u64::MAX, None);
+    a.host.release_port(first.id);
+    a.host.reserve_port(&wanted).unwrap();
+}
+
+/// Both on one address of each family: everything comes to one socket, and each gets what is its own.
+#[test]
+fn devices_that_share_a_port_get_what_is_theirs() {
+    for at in ["127.42.2.4", "::1"] {
+        let (a, b) = (Bench::shared(&[at]), Bench::shared(&[at]));
+        let capture = Capture::new(Vec::<u8>::new(), 0).unwrap();
+        b.host.attach_capture(&capture).unwrap();
+        b.host.listen(0x0106_0007, u64::MAX, Some(ip(at))).unwrap();
+        let errno = a.host.listen(0x0106_0007, u64::MAX, None).unwrap_err().raw_os_error();
+        assert_eq!(errno, Some(libc::EADDRINUSE));
+        let theirs = u32::from(a.host.slot()) << 22 | 5;
+        a.send(at, at, &req(theirs, 0x0106_0007));
+        assert_eq!(b.next(), Management { from: ip(at), to: ip(at), mad: req(theirs, 0x0106_0007) });
+        let ours = u32::from(b.host.slot()) << 22 | 9;
+        let rep = message(0x13, &[ours, theirs]);
+        b.send(at, at, &rep);
+        assert_eq!(a.next().mad, rep);
+        assert_eq!(capture.packets(), 2, "what was passed on is captured, too");
+        // Nobody listens any more, but the request is known.
+        b.host.unlisten(0x0106_0007, u64::MAX, Some(ip(at)));
+        a.host.listen(0x0106_0007, u64::MAX, None).unwrap();
+        a.send(at, at, &req(theirs, 0x0106_0007));
+        assert_eq!(b.next().mad, req(theirs, 0x0106_0007));
+        a.send(at, at, &req(theirs + 1, 0x0106_0007));
+        assert_eq!(a.next().mad, req(theirs + 1, 0x0106_0007));
+    }
+}
+
+#[test]
+fn what_is_nobodys_is_answered_for_all() {
+    let a = Bench::shared(&["127.42.2.5"]);
+    let ours = u32::from(a.host.slot()) << 22 | 1;
+    a.send("127.42.2.5", "127.42.2.5", &req(ours, 0x0106_0099));
+    assert_eq!(a.next().mad, message(0x12, &[0, ours, 8]), "no such service");
+    let dead = 1000 << 22;
+    a.send("127.42.2.5", "127.42.2.5", &message(0x15, &[ours, dead]));
+    assert_eq!(a.next().mad, message(0x16, &[dead, ours]), "it has ended");
+}
+
+#[test]
+fn what_is_passed_on_suffers_the_faults_of_the_link() {
+    let faults: Faults = "loss=1".parse().unwrap();
+    let deaf =
+        Bench::open(&HostConfig { addresses: vec![ip("127.42.2.6")], faults, ..HostConfig::default() });
+    let ours = u32::from(deaf.host.slot()) << 22;
+    deaf.send("127.42.2.6", "127.42.2.6", &req(ours, 1));
+    while deaf.host.fault_stats().unwrap().lost == 0 {
+        std::thread::yield_now();
+    }
+    assert!(deaf.came.try_recv().is_err());
+}
+
+#[test]
+fn a_device_that_nobody_listens_to_drops_and_counts() {
+    let a = Bench::alone(&["127.42.2.7"]);
+    let config =
+        HostConfig { addresses: vec![ip("127.42.2.8")], private_port: Some(14_842), ..HostConfig::default() };
+    let deaf = Host::open(&config).unwrap();
+    a.send("127.42.2.7", "127.42.2.8", &[1; 256]);
+    while deaf.stats().unwrap().drop_management == 0 {
+        std::thread::yield_now();
+    }
+}
+
+/// A sink is let go with the device, whatever comes meanwhile.
+#[test]
+fn devices_close_while_datagrams_come() {
+    let flood = Bench::shared(&["127.42.2.9"]);
+    for round in 0..20 {
+        let b = Bench::shared(&["127.42.2.9"]);
+        b.host.listen(9, u64::MAX, None).unwrap();
+        for nth in 0..20 {
+            flood.send("127.42.2.9", "127.42.2.9", &req(round * 100 + nth, 9));
+        }
+        drop(b);
+    }
+}
