@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use userdma_mgmt::cm::{Outgoing, PortId};
 use userdma_mgmt::rdma::{CmError, Device, PortRequest, Reservation, System, WillChange};
-use userdma_verbs::{Mtu, Time};
+use userdma_verbs::Time;
 
 use super::inbox::Inbox;
 use super::{DeviceEntry, Devices};
