@@ -114,12 +114,10 @@ fn both_sides_learn_attributes_that_fit_together() {
 #[test]
 fn nobody_listens() {
     let mut world = World::new(&[&[A], &[B]]);
-    let other = world.listen(1, PortSpace::Tcp, "10.0.0.2:1");
+    world.listen(1, PortSpace::Tcp, "10.0.0.2:1");
     let id = world.connect(0, PortSpace::Tcp, SERVER);
     let event = world.expect(0, EventKind::Rejected);
     assert_eq!((event.id, event.status), (id, 8));
-    let refused = world.processes[0].ids.disconnect(world.now, other);
-    assert_eq!(refused, Err(CmError::NoId));
 }
 
 #[test]
@@ -151,7 +149,7 @@ fn a_peer_that_is_not_there_is_unreachable_after_sixteen_requests() {
     let id = world.connect(0, PortSpace::Tcp, SERVER);
     let event = world.expect(0, EventKind::Unreachable);
     assert_eq!((event.id, event.status), (id, -110));
-    assert_eq!(world.sent, 16);
+    assert_eq!(world.sent, 17, "and a REJ, for a peer that cannot be heard");
     let took = world.now.since(begun).as_secs();
     assert!((60..90).contains(&took), "{took} s");
 }
@@ -173,7 +171,10 @@ fn connections_are_made_and_ended_though_a_third_of_the_datagrams_is_lost() {
         world.destroy(1, passive);
         // Late repeats are nobody's.
         world.run(Duration::from_secs(200));
-        world.processes.iter_mut().for_each(|process| assert_eq!(process.events, []));
+        for process in &mut world.processes {
+            process.events.retain(|event| event.kind != EventKind::TimewaitExit);
+            assert_eq!(process.events, []);
+        }
     }
     assert_eq!(world.processes[0].ids.idle_ports().len(), 1, "nothing is left");
     assert_eq!(world.processes[0].wills.len() + world.processes[1].wills.len(), 0);
@@ -187,8 +188,10 @@ fn a_connection_that_is_destroyed_is_disconnected() {
     assert_eq!((world.processes[0].wills.len(), world.processes[1].wills.len()), (1, 1));
     world.destroy(0, active);
     assert_eq!(world.expect(1, EventKind::Disconnected).id, passive);
-    assert_eq!((world.processes[0].wills.len(), world.processes[1].wills.len()), (0, 0));
+    assert_eq!((world.processes[0].wills.len(), world.processes[1].wills.len()), (0, 1), "not answered yet");
     world.destroy(1, passive);
+    world.run(Duration::ZERO);
+    assert_eq!(world.processes[1].wills.len(), 0);
     world.run(Duration::from_secs(100));
     assert_eq!(world.processes[0].ids.idle_ports().len(), 1, "nothing is left");
 }
@@ -252,4 +255,42 @@ fn a_device_that_goes_takes_its_identifiers_with_it() {
     let now = world.now;
     world.processes[1].ids.disconnect(now, passive).unwrap();
     assert_eq!(world.expect(1, EventKind::Disconnected).status, -110, "nobody answers");
+}
+
+#[test]
+fn ten_thousand_connections_leave_nothing() {
+    let mut world = World::new(&[&[A], &[B]]);
+    let listener = world.listen(1, PortSpace::Tcp, SERVER);
+    let mut alive = std::collections::VecDeque::new();
+    for qpn in 0..10_000 {
+        let active = world.resolve(0, PortSpace::Tcp, SERVER);
+        let now = world.now;
+        world.processes[0].ids.connect(now, active, &param(qpn, &[])).unwrap();
+        let passive = world.wait_for(1, EventKind::ConnectRequest).id;
+        let now = world.now;
+        world.processes[1].ids.accept(now, passive, Some(&param(qpn, &[]))).unwrap();
+        world.wait_for(0, EventKind::ConnectResponse);
+        let now = world.now;
+        world.processes[0].ids.accept(now, active, None).unwrap();
+        world.wait_for(1, EventKind::Established);
+        alive.push_back((active, passive));
+        if alive.len() > 200 {
+            let (active, passive) = alive.pop_front().unwrap();
+            world.destroy(0, active);
+            world.wait_for(1, EventKind::Disconnected);
+            world.destroy(1, passive);
+        }
+    }
+    for (active, passive) in alive {
+        world.destroy(0, active);
+        world.destroy(1, passive);
+    }
+    world.destroy(1, listener);
+    world.run(Duration::from_secs(200));
+    for process in &world.processes {
+        assert_eq!(process.ids.iter().count(), 0);
+        assert_eq!(process.ids.idle_ports().len(), 1, "no connection is left");
+        assert_eq!(process.machine.books.borrow().ports.len(), 0);
+        assert_eq!(process.wills.len(), 0);
+    }
 }
