@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Every fuzzer: a binary of `fuzz/` and a folder of `fuzz/corpus`.
-const TARGETS: [&str; 5] = ["packet", "responder", "requester", "unreliable", "capture"];
+const TARGETS: [&str; 6] = ["packet", "responder", "requester", "unreliable", "capture", "cm"];
 
 /// What libFuzzer wants of the compiler. The last turns its own features on, as cargo-fuzz does.
 const RUSTFLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
@@ -18,12 +18,13 @@ const RUSTFLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-
     -Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing";
 
 /// Inputs longer than this say nothing that a shorter one does not.
-const MAX_LEN: [(&str, &str); 5] = [
+const MAX_LEN: [(&str, &str); 6] = [
     ("packet", "1200"),
     ("responder", "600"),
     ("requester", "600"),
     ("unreliable", "600"),
     ("capture", "4096"),
+    ("cm", "800"),
 ];
 
 struct Options {
@@ -224,7 +225,7 @@ mod tests {
     #[test]
     fn all_fuzzers_run_for_twenty_seconds_unless_told_otherwise() {
         let options = parse(&[]).expect("no arguments");
-        assert_eq!((options.targets.len(), options.seconds, options.minimises), (5, 20, false));
+        assert_eq!((options.targets.len(), options.seconds, options.minimises), (6, 20, false));
         let options = parse(&words("responder --seconds 3 --minimise")).expect("arguments");
         assert_eq!((options.targets, options.seconds, options.minimises), (words("responder"), 3, true));
     }

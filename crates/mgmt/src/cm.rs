@@ -16,7 +16,7 @@
 //!
 //! Every message of a connection must come from the peer's address to ours, name both communication ids as far as they
 //! are known, and answer the right transaction: what does not is another's, late, or forged, and changes nothing.
-//! Where the standard leaves things open this does what the kernel's `core/cm.c` does; what differs is in `docs/cm.md`.
+//! Where the standard leaves things open this does what the kernel does; what differs is in `docs/cm.md`.
 //!
 //! Not here: addresses and ports ([`crate::rdma`]), and queue pairs, whose numbers are only passed on.
 

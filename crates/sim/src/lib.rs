@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a crate for tests: a panic is a failed test")]
 
+pub mod cm;
 mod datagram;
 pub mod fuzz;
 mod host;

@@ -7,12 +7,14 @@
 //! - [`responder`]: requests to a queue pair that has memory to lose.
 //! - [`requester`]: answers to a queue pair that has asked.
 //! - [`unreliable`]: the responder's programs for an unreliable connection.
+//! - [`cm`]: messages of communication management that are nearly right.
 //!
-//! Packets of all but the first carry the ICRC that fits, so that nothing stops at the door, and name PSNs, keys and
+//! Packets of the three in the middle carry the ICRC that fits, so that nothing stops at the door, and name PSNs, keys and
 //! addresses relative to those that would be right, so that a changed byte is a near miss. After each packet the scene
 //! looks at the memory that nobody may touch, at the completions, and at a second connection of the same device.
 
 mod arena;
+mod cm;
 mod ledger;
 mod packet;
 mod peer;
@@ -20,6 +22,7 @@ mod program;
 mod scene;
 mod seed;
 
+pub use cm::cm;
 pub use packet::packet;
 pub use seed::{border_seeds, requester_seed, responder_seed};
 
@@ -32,8 +35,13 @@ use userdma_verbs::QpType;
 pub type Target = fn(&[u8]);
 
 /// Every target of this crate, by the name of its folder in the corpus.
-pub const TARGETS: [(&str, Target); 4] =
-    [("packet", packet), ("requester", requester), ("responder", responder), ("unreliable", unreliable)];
+pub const TARGETS: [(&str, Target); 5] = [
+    ("cm", cm),
+    ("packet", packet),
+    ("requester", requester),
+    ("responder", responder),
+    ("unreliable", unreliable),
+];
 
 /// Requests of a peer that obeys no rule.
 ///
