@@ -4,6 +4,7 @@
 //! them takes its name and its part, and the others register again; nothing that is connected is touched.
 
 mod bequests;
+mod door;
 mod gsi;
 mod routed;
 mod wills;

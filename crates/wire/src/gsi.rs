@@ -4,10 +4,8 @@
 
 use userdma_verbs::{PKey, Psn, QKey, Qpn};
 
+pub use crate::mad::MAD_LEN;
 use crate::{Bth, Deth, Opcode, Packet, PacketWriter, packet_len};
-
-/// Bytes of a management datagram.
-pub const MAD_LEN: usize = 256;
 
 /// Bytes of a packet that carries one, from BTH to ICRC.
 pub const PACKET_LEN: usize = packet_len(Opcode::UdSendOnly, MAD_LEN);
@@ -79,7 +77,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_back_and_anything_else_is_refused() {
-        let mad: [u8; MAD_LEN] = std::array::from_fn(|at| (at & 0xff) as u8);
+        let mad: [u8; MAD_LEN] = std::array::from_fn(|at| u8::try_from(at).unwrap());
         let whole = packet(&mad);
         let read = |bytes: &[u8]| mad_of(&Packet::parse(bytes).unwrap()).copied();
         assert_eq!(read(&whole), Ok(mad));

@@ -24,10 +24,10 @@ use field::{Field, Place};
 pub const MAD_LEN: usize = 256;
 
 /// The queue key of queue pair 1.
-pub const GSI_QKEY: userdma_verbs::QKey = userdma_verbs::QKey::new(0x8001_0000);
+pub const GSI_QKEY: userdma_verbs::QKey = userdma_verbs::QKey::GSI;
 
 /// The queue pair that MADs go to and come from, but those of subnet management.
-pub const GSI_QPN: userdma_verbs::Qpn = userdma_verbs::Qpn::new(1);
+pub const GSI_QPN: userdma_verbs::Qpn = userdma_verbs::Qpn::GSI;
 
 /// Why bytes are not a MAD, or not one of the kind that was asked for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]

@@ -8,23 +8,27 @@
 //! After another agent's death it takes a moment until all devices have told what they have. What is nobody's meanwhile waits for
 //! that.
 
+mod requests;
+
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::hash::{BuildHasher, RandomState};
+use std::hash::RandomState;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use userdma_link::{GsiReceiver, GsiSender};
-use userdma_verbs::{Psn, Qpn, Time};
+use userdma_link::GsiSender;
+use userdma_mgmt::cm::answer_unknown;
+use userdma_verbs::{Psn, Time};
+use userdma_wire::Pseudo;
 use userdma_wire::gsi::{self, MAD_LEN, PACKET_LEN};
-use userdma_wire::{IcrcCheck, Packet, Pseudo};
 
 use super::bequests::{Bequests, Origin};
+use super::door::{Arrived, Door};
 use super::routed::{Asker, Routed};
 use super::wills::{Dead, Executor};
 use crate::desk::Desk;
-use crate::gsi::{GsiFrame, MAX_BOOKED, PortError, Will};
+use crate::gsi::{GsiFrame, Will};
 use crate::mad::{self, Whose};
-use crate::message::{Bequest, GsiReply, GsiRequest};
+use crate::message::Bequest;
 use crate::packet;
 use crate::registry::{Home, Member, Registry};
 
@@ -48,16 +52,9 @@ pub(super) struct Gsi {
     chance: RandomState,
     tries: u64,
     psn: Psn,
-    /// Packets that were no management datagrams, or found no room.
+    /// Packets that were no management datagrams, or found no room; and how many when it was told last.
     dropped: u64,
-}
-
-/// Where packets to QPN 1 of an address come in.
-#[derive(Debug)]
-struct Door {
-    ip: IpAddr,
-    udp_port: u16,
-    receiver: GsiReceiver,
+    told_dropped: u64,
 }
 
 #[derive(Debug)]
@@ -73,15 +70,6 @@ pub(super) struct Device {
     wills: BTreeMap<u32, Will>,
 }
 
-/// A packet with a management datagram.
-#[derive(Clone, Copy, Debug)]
-struct Arrived {
-    remote: (IpAddr, u16),
-    local: (IpAddr, u16),
-    bytes: [u8; PACKET_LEN],
-    mad: [u8; MAD_LEN],
-}
-
 impl Gsi {
     /// `is_of_one` if all devices are of one user.
     pub(super) fn new(is_of_one: bool) -> Self {
@@ -90,7 +78,7 @@ impl Gsi {
 
     /// What there is to wait for.
     pub(super) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.doors.iter().map(|door| door.receiver.as_fd())
+        self.doors.iter().map(AsFd::as_fd)
     }
 
     /// When [`Gsi::work`] has something to do, if nothing comes before.
@@ -107,9 +95,8 @@ impl Gsi {
             if self.doors.iter().any(|door| (door.ip, door.udp_port) == (ip, udp_port)) {
                 continue;
             }
-            let receiver = group.socket(0).map_err(std::io::Error::other).and_then(GsiReceiver::new);
-            match receiver {
-                Ok(receiver) => self.doors.push(Door { ip, udp_port, receiver }),
+            match Door::open(ip, udp_port, group) {
+                Ok(door) => self.doors.push(door),
                 Err(error) => tracing::warn!(%ip, %error, "nobody receives for queue pair 1"),
             }
         }
@@ -185,105 +172,11 @@ impl Gsi {
         }
     }
 
-    /// A device asks for something, or says something that it wants no answer to.
-    pub(super) fn handle(
-        &mut self,
-        member: Member,
-        request: GsiRequest,
-        descriptors: Vec<OwnedFd>,
-        now: Time,
-    ) -> Option<GsiReply> {
-        let Self { registry, devices, bequests, .. } = self;
-        let device = devices.get_mut(&member)?;
-        let reply = match request {
-            GsiRequest::Attach => {
-                device.frames = descriptors.into_iter().next();
-                None
-            }
-            GsiRequest::Sync { seq } => Some(GsiReply { seq, result: Ok(0) }),
-            // Other users are not heard in the name of the dead.
-            GsiRequest::Bequest(_) if !self.is_of_one => None,
-            // Only who was there before has something from before.
-            GsiRequest::Restore { .. } | GsiRequest::Relisten { .. } | GsiRequest::Bequest(_)
-                if !device.is_old =>
-            {
-                None
-            }
-            GsiRequest::Reserve { seq, .. }
-            | GsiRequest::BeginListening { seq, .. }
-            | GsiRequest::Listen { seq, .. }
-                if now < self.early_until =>
-            {
-                Some(GsiReply { seq, result: Err(PortError::Early) })
-            }
-            GsiRequest::Reserve { seq, id, port } => {
-                self.tries += 1;
-                // The upper half of a hash is as random as the whole.
-                let random = (self.chance.hash_one(self.tries) >> 32) as u32;
-                let result = registry.reserve(member, &device.home, id, &port, random);
-                Some(GsiReply { seq, result })
-            }
-            GsiRequest::Restore { id, listens, port } => {
-                registry.restore(member, &device.home, id, &port, listens);
-                None
-            }
-            GsiRequest::BeginListening { seq, id } => {
-                Some(GsiReply { seq, result: registry.begin_listening(member, id).map(|()| 0) })
-            }
-            GsiRequest::Release { id } => {
-                registry.release(member, id);
-                None
-            }
-            GsiRequest::Listen { seq, service, on } => {
-                let result = registry.listen(member, &device.home, service, on).map(|()| 0);
-                Some(GsiReply { seq, result })
-            }
-            GsiRequest::Relisten { service, on } => {
-                // Whoever has come in between is not there by right, and is not asked.
-                if let Err(error) = registry.listen(member, &device.home, service, on) {
-                    tracing::warn!(?service, %error, "two devices listen to a service");
-                }
-                None
-            }
-            GsiRequest::Unlisten { service, on } => {
-                registry.unlisten(member, &device.home, service, on);
-                None
-            }
-            GsiRequest::SetWill { comm_id, will } => {
-                device.set_will(comm_id, will);
-                if device.is_own {
-                    bequests.note(member, comm_id, device.origin(&will));
-                }
-                None
-            }
-            GsiRequest::ClearWill { comm_id } => {
-                let will = device.wills.remove(&comm_id).filter(|_| device.is_own);
-                if let Some(will) = will {
-                    bequests.note(member, comm_id, device.origin(&will));
-                }
-                None
-            }
-            GsiRequest::Bequest(bequest) => {
-                bequests.inherit(bequest);
-                None
-            }
-        };
-        self.retry_held(now);
-        reply
-    }
-
     /// Takes in what has come, and sends what is due: a bounded part of it.
     pub(super) fn work(&mut self, now: Time) {
         let mut came = Vec::new();
         for door in &self.doors {
-            let mut room = [0; PACKET_LEN + 1];
-            for _ in 0..PACKETS_AT_ONCE {
-                let Some((len, remote)) = door.receiver.recv(&mut room) else { break };
-                match Arrived::read(&room[..len], remote, (door.ip, door.udp_port)) {
-                    Some(arrived) => came.push(arrived),
-                    None => self.dropped += 1,
-                }
-            }
+            self.dropped += door.take(&mut came);
         }
         came.iter().for_each(|arrived| self.pass_on(arrived, now));
         if now >= self.early_until {
@@ -293,6 +186,13 @@ impl Gsi {
         for _ in 0..WILLS_AT_ONCE {
             let Some((will, udp_port)) = self.wills.next(now) else { break };
             self.send(will.from, (will.to, udp_port), &will.mad);
+        }
+        if self.dropped > 2 * self.told_dropped {
+            tracing::debug!(
+                dropped = self.dropped,
+                "packets to queue pair 1 were nobody's, or found no room"
+            );
+            self.told_dropped = self.dropped;
         }
         let Self { senders, wills, doors, .. } = self;
         senders.retain(|ip, _| doors.iter().any(|door| door.ip == *ip) || wills.is_from(*ip));
@@ -307,7 +207,7 @@ impl Gsi {
     /// Passes a packet on, or answers it if it is nobody's.
     fn pass_on(&mut self, arrived: &Arrived, now: Time) {
         let (local, udp_port) = arrived.local;
-        if let Some(comm_id) = mad::ends(&arrived.mad) {
+        if let Whose::Ended { ours: comm_id, .. } = mad::whose(&arrived.mad) {
             self.wills.settle(&Dead { local, udp_port, comm_id });
         }
         let is_early = now < self.early_until;
@@ -321,7 +221,7 @@ impl Gsi {
                 }
             }
             Some(_) | None => {
-                if let Some(answer) = mad::answer_unknown(&arrived.mad) {
+                if let Some(answer) = answer_unknown(&arrived.mad) {
                     self.send(local, (arrived.remote.0, udp_port), &answer);
                 }
             }
@@ -340,8 +240,10 @@ impl Gsi {
                 self.routed.note(asker, service_id, member, now);
                 Some(member)
             }
-            Whose::Connection { ours: 0, theirs } => self.routed.of_asker(&asker(theirs), now),
-            Whose::Connection { ours, .. } => {
+            Whose::Connection { ours: 0, theirs } | Whose::Ended { ours: 0, theirs } => {
+                self.routed.of_asker(&asker(theirs), now)
+            }
+            Whose::Connection { ours, .. } | Whose::Ended { ours, .. } => {
                 self.by_slot.get(&(local, udp_port, mad::slot_of(ours))).copied()
             }
             Whose::Other => None,
@@ -390,32 +292,8 @@ impl Device {
     fn origin(&self, will: &Will) -> Origin {
         Origin { address: will.from, udp_port: self.home.udp_port, slot: self.slot }
     }
-
-    fn set_will(&mut self, comm_id: u32, will: Will) {
-        let is_ours = self.home.addresses.contains(&will.from) && mad::slot_of(comm_id) == self.slot;
-        let has_room = self.wills.len() < MAX_BOOKED || self.wills.contains_key(&comm_id);
-        if is_ours && has_room {
-            self.wills.insert(comm_id, will);
-        }
-    }
 }
 
-impl Arrived {
-    /// What a packet holds; `None` if it is no management datagram, or damaged.
-    fn read(bytes: &[u8], remote: (IpAddr, u16), local: (IpAddr, u16)) -> Option<Self> {
-        let whole = <&[u8; PACKET_LEN]>::try_from(bytes).ok()?;
-        let packet = Packet::parse(whole).ok().filter(|packet| packet.bth().qpn() == Qpn::GSI)?;
-        let flow = Pseudo::new(remote.0, local.0, remote.1, local.1);
-        if flow.verify(&packet, 0) == IcrcCheck::Bad {
-            return None;
-        }
-        let mad = *gsi::mad_of(&packet).ok()?;
-        Some(Self { remote, local, bytes: *whole, mad })
-    }
-}
-
-/// Packets that are taken from each address before the agent turns to something else.
-const PACKETS_AT_ONCE: usize = 64;
 /// Wills that are sent before the agent turns to something else.
 const WILLS_AT_ONCE: usize = 64;
 /// Packets that wait for devices to tell what they have.

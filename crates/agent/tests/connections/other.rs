@@ -14,7 +14,7 @@ use userdma_wire::Packet;
 use userdma_wire::gsi::{self, MAD_LEN};
 
 /// This test program, in its function `child`.
-pub struct Other {
+pub(crate) struct Other {
     process: Child,
     out: BufReader<ChildStdout>,
     slot: u32,
@@ -22,7 +22,7 @@ pub struct Other {
 
 impl Other {
     /// Starts a process that claims `address` from the agent `word`.
-    pub fn start(word: &str, address: &str) -> Self {
+    pub(crate) fn start(word: &str, address: &str) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "child", "--nocapture"]);
         command.env(ADDRESS, address).env("USERDMA_AGENT", word);
@@ -35,23 +35,23 @@ impl Other {
     }
 
     /// A number of one of its connections.
-    pub fn comm_id(&self, nth: u32) -> u32 {
+    pub(crate) fn comm_id(&self, nth: u32) -> u32 {
         self.slot << 22 | nth
     }
 
     /// Tells it something, and what it says.
-    pub fn ask(&mut self, what: &str) -> String {
+    pub(crate) fn ask(&mut self, what: &str) -> String {
         writeln!(self.process.stdin.as_mut().unwrap(), "{what}").unwrap();
         self.line()
     }
 
     /// The datagram that it gets next.
-    pub fn frame(&mut self) -> [u8; MAD_LEN] {
+    pub(crate) fn frame(&mut self) -> [u8; MAD_LEN] {
         parse(&self.ask("frame 20000"))
     }
 
     /// Whether it gets this one soon.
-    pub fn try_frame(&mut self, mad: &[u8; MAD_LEN]) -> bool {
+    pub(crate) fn try_frame(&mut self, mad: &[u8; MAD_LEN]) -> bool {
         loop {
             match &*self.ask("frame 100") {
                 "none" => return false,
@@ -69,12 +69,12 @@ impl Other {
     }
 
     /// Closes its device in order.
-    pub fn close(mut self) {
+    pub(crate) fn close(mut self) {
         assert_eq!(self.ask("close"), "closed");
     }
 
     /// Stops it, and waits until each of its threads has stopped.
-    pub fn stop(&self) {
+    pub(crate) fn stop(&self) {
         kill_process(Pid::from_child(&self.process), Signal::STOP).unwrap();
         let is_stopped = |task: io::Result<std::fs::DirEntry>| {
             let stat = std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap();
@@ -86,11 +86,11 @@ impl Other {
         }
     }
 
-    pub fn go_on(&self) {
+    pub(crate) fn go_on(&self) {
         kill_process(Pid::from_child(&self.process), Signal::CONT).unwrap();
     }
 
-    pub fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
     }
@@ -104,7 +104,7 @@ impl Drop for Other {
 }
 
 /// What the other process does.
-pub fn child() {
+pub(crate) fn child() {
     let Ok(address) = std::env::var(ADDRESS) else { return };
     let address: IpAddr = address.parse().unwrap();
     let config = ClaimConfig { addresses: vec![address], ..ClaimConfig::default() };

@@ -12,7 +12,7 @@ use userdma_wire::{IcrcCheck, Packet, Pseudo};
 use super::Other;
 
 /// A host that is no device.
-pub struct Peer {
+pub(crate) struct Peer {
     socket: UdpSocket,
     sender: GsiSender,
     to: IpAddr,
@@ -23,19 +23,19 @@ type Mad = [u8; MAD_LEN];
 
 impl Peer {
     /// A host at one address that talks to another.
-    pub fn new(at: &str, to: &str) -> Self {
+    pub(crate) fn new(at: &str, to: &str) -> Self {
         let socket = UdpSocket::bind((at, 4791)).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let sender = GsiSender::open(at.parse().unwrap()).unwrap();
         Self { socket, sender, to: to.parse().unwrap(), psn: Cell::default() }
     }
 
-    pub fn address(&self) -> IpAddr {
+    pub(crate) fn address(&self) -> IpAddr {
         self.sender.local().0
     }
 
     /// A packet with a datagram.
-    pub fn packet(&self, mad: &Mad) -> [u8; PACKET_LEN] {
+    pub(crate) fn packet(&self, mad: &Mad) -> [u8; PACKET_LEN] {
         let mut room = [0; PACKET_LEN];
         gsi::write(&mut room, self.psn.get(), mad);
         self.psn.set(self.psn.get().add(1));
@@ -44,16 +44,16 @@ impl Peer {
         room
     }
 
-    pub fn send(&self, mad: &Mad) {
+    pub(crate) fn send(&self, mad: &Mad) {
         self.send_bytes(&self.packet(mad));
     }
 
-    pub fn send_bytes(&self, packet: &[u8]) {
+    pub(crate) fn send_bytes(&self, packet: &[u8]) {
         self.sender.send((self.to, 4791), packet).unwrap();
     }
 
     /// Sends until the other process has got it: some are lost while there is a crowd.
-    pub fn send_until_taken(&self, mad: &Mad, other: &mut Other) {
+    pub(crate) fn send_until_taken(&self, mad: &Mad, other: &mut Other) {
         loop {
             self.send(mad);
             if other.try_frame(mad) {
@@ -63,7 +63,7 @@ impl Peer {
     }
 
     /// The next datagram, with a right ICRC.
-    pub fn recv(&self) -> Mad {
+    pub(crate) fn recv(&self) -> Mad {
         let mut room = [0; 2048];
         let (len, from) = self.socket.recv_from(&mut room).expect("a datagram");
         let packet = Packet::parse(&room[..len]).unwrap();
@@ -74,12 +74,12 @@ impl Peer {
     }
 
     /// Receives until this one comes.
-    pub fn recv_until(&self, mad: &Mad) {
+    pub(crate) fn recv_until(&self, mad: &Mad) {
         while self.recv() != *mad {}
     }
 
     /// Takes what has come out of the socket.
-    pub fn forget_answers(&self) {
+    pub(crate) fn forget_answers(&self) {
         self.socket.set_nonblocking(true).unwrap();
         while self.socket.recv(&mut [0; 2048]).is_ok() {}
         self.socket.set_nonblocking(false).unwrap();
@@ -97,30 +97,30 @@ fn message(attribute: u8, words: &[u32]) -> Mad {
     mad
 }
 
-pub fn attribute(mad: &Mad) -> u8 {
+pub(crate) fn attribute(mad: &Mad) -> u8 {
     mad[17]
 }
 
-pub fn words(mad: &Mad) -> [u32; 2] {
+pub(crate) fn words(mad: &Mad) -> [u32; 2] {
     [24, 28].map(|at| u32::from_be_bytes(*mad[at..].first_chunk().unwrap()))
 }
 
-pub fn req(comm_id: u32, service: u32) -> Mad {
+pub(crate) fn req(comm_id: u32, service: u32) -> Mad {
     message(0x10, &[comm_id, 0, 0, service])
 }
 
-pub fn rej(comm_id: u32) -> Mad {
+pub(crate) fn rej(comm_id: u32) -> Mad {
     message(0x12, &[0, comm_id, 8])
 }
 
-pub fn rep(from: u32, to: u32) -> Mad {
+pub(crate) fn rep(from: u32, to: u32) -> Mad {
     message(0x13, &[from, to])
 }
 
-pub fn dreq(from: u32, to: u32) -> Mad {
+pub(crate) fn dreq(from: u32, to: u32) -> Mad {
     message(0x15, &[from, to])
 }
 
-pub fn drep(from: u32, to: u32) -> Mad {
+pub(crate) fn drep(from: u32, to: u32) -> Mad {
     message(0x16, &[from, to])
 }
