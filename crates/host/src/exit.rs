@@ -2,18 +2,30 @@
 //!
 //! An acknowledgement waits a moment for a reply that it can go with. An adapter sends it whatever becomes of the program; here
 //! the peer of a program that calls `exit` as soon as it has its last message would send that again until it gives up. A
-//! program that is killed tells nobody anything.
+//! program that is killed tells nobody anything. Peers of connections that the connection manager has made are told of their end.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Once, PoisonError, TryLockError, Weak};
 
+use crate::cm;
 use crate::shared::Shared;
 
 /// Devices that are open, and some that were.
 static OPEN: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+/// Connection managers that are there, and some that were.
+static MANAGERS: Mutex<Vec<Weak<cm::Shared>>> = Mutex::new(Vec::new());
 
 /// Notes a device that was opened.
 pub(crate) fn watch(device: &Arc<Shared>) {
+    note(&OPEN, device);
+}
+
+/// Notes a connection manager that was made.
+pub(crate) fn watch_connections(manager: &Arc<cm::Shared>) {
+    note(&MANAGERS, manager);
+}
+
+fn note<T>(list: &Mutex<Vec<Weak<T>>>, one: &Arc<T>) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         // SAFETY: the handler may run at any time at which the program may exit: it waits for no lock, and touches what
@@ -23,13 +35,18 @@ pub(crate) fn watch(device: &Arc<Shared>) {
             libc::atexit(at_exit);
         }
     });
-    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-    open.retain(|device| device.strong_count() > 0);
-    open.push(Arc::downgrade(device));
+    let mut list = list.lock().unwrap_or_else(PoisonError::into_inner);
+    list.retain(|other| other.strong_count() > 0);
+    list.push(Arc::downgrade(one));
 }
 
 extern "C" fn at_exit() {
-    each_open(|device| {
+    each(&MANAGERS, |manager| {
+        if manager.ask_for_farewell() {
+            wait_until(|| manager.has_said_farewell());
+        }
+    });
+    each(&OPEN, |device| {
         // Without a thread there is no queue pair.
         if device.has_thread.load(Ordering::Relaxed) && device.check().is_ok() {
             say_farewell(device);
@@ -37,16 +54,16 @@ extern "C" fn at_exit() {
     });
 }
 
-/// Looks at each open device, without waiting for any lock.
-fn each_open(mut look: impl FnMut(&Shared)) {
-    let open = match OPEN.try_lock() {
-        Ok(open) => open,
+/// Looks at each that is there, without waiting for any lock.
+fn each<T>(list: &Mutex<Vec<Weak<T>>>, mut look: impl FnMut(&T)) {
+    let list = match list.try_lock() {
+        Ok(list) => list,
         Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-        // Whoever holds it opens a device, and will find out soon.
+        // Whoever holds it makes one, and will find out soon.
         Err(TryLockError::WouldBlock) => return,
     };
-    for device in open.iter().filter_map(Weak::upgrade) {
-        look(&device);
+    for one in list.iter().filter_map(Weak::upgrade) {
+        look(&one);
     }
 }
 
@@ -55,8 +72,13 @@ fn each_open(mut look: impl FnMut(&Shared)) {
 fn say_farewell(device: &Shared) {
     device.is_served.store(false, Ordering::Release);
     device.wake_thread();
+    wait_until(|| device.is_served.load(Ordering::Acquire));
+}
+
+/// Waits until it is so, a moment at most.
+fn wait_until(is_so: impl Fn() -> bool) {
     for _ in 0..PATIENCE {
-        if device.is_served.load(Ordering::Acquire) {
+        if is_so() {
             return;
         }
         let pause = libc::timespec { tv_sec: 0, tv_nsec: PAUSE_NS };

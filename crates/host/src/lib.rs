@@ -15,6 +15,7 @@
 mod bell;
 pub mod call;
 mod channel;
+pub mod cm;
 mod command;
 mod config;
 mod crowd;

@@ -37,17 +37,19 @@ pub enum CmError {
     #[error("no device has the address {0}")]
     NoDevice(IpAddr),
     /// A device could not be opened. Why, the log says.
-    #[error("device {0} cannot be opened")]
-    Open(usize),
+    #[error("device {device} cannot be opened, the system says {errno}")]
+    Open {
+        /// Its place among the devices.
+        device: usize,
+        /// The error number, positive.
+        errno: i32,
+    },
     /// Somebody has the port on this address.
     #[error("port {0} is taken")]
     PortTaken(u16),
     /// Somebody has the port on every address, or no port is free.
     #[error("no such port is free")]
     NoPort,
-    /// Ports below 1024 are for privileged processes.
-    #[error("port {0} needs a privilege")]
-    Privileged(u16),
     /// It is not there.
     #[error("{0} is not supported")]
     Unsupported(&'static str),
@@ -64,18 +66,16 @@ impl CmError {
             Self::State { .. } | Self::Value { .. } => EINVAL,
             Self::Family => EAFNOSUPPORT,
             Self::Service => EPROTONOSUPPORT,
-            Self::NoDevice(_) | Self::Open(_) => ENODEV,
+            Self::NoDevice(_) => ENODEV,
             Self::PortTaken(_) => EADDRINUSE,
             Self::NoPort => EADDRNOTAVAIL,
-            Self::Privileged(_) => EACCES,
             Self::Unsupported(_) => ENOSYS,
-            Self::System(errno) => *errno,
+            Self::Open { errno, .. } | Self::System(errno) => *errno,
         }
     }
 }
 
 const ENOENT: i32 = 2;
-const EACCES: i32 = 13;
 const ENODEV: i32 = 19;
 const EINVAL: i32 = 22;
 const ENOSYS: i32 = 38;

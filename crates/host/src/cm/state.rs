@@ -1,0 +1,225 @@
+//! The lock of a connection manager, what is behind it, and its thread.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use userdma_link::clock;
+use userdma_mgmt::cm::{Arrival, PortId};
+use userdma_mgmt::rdma::{CmError, CmId, Event, EventKind, Ids};
+use userdma_verbs::Time;
+
+use super::inbox::{Inbox, Work};
+use super::machine::Machine;
+use super::{Devices, EventSink};
+use crate::command::lock;
+use crate::{Management, exit, fork, spawn_thread};
+
+/// What the last clone of a manager ends.
+pub(super) struct Owner {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What calls, the thread, and the end of the process share.
+pub(crate) struct Shared {
+    inbox: Arc<Inbox>,
+    state: Mutex<State>,
+    has_thread: AtomicBool,
+    /// Of the process that made it.
+    generation: u64,
+}
+
+/// What is behind the lock.
+pub(super) struct State {
+    pub(super) ids: Ids,
+    pub(super) machine: Machine,
+    pub(super) sinks: HashMap<CmId, Arc<dyn EventSink>>,
+    /// When the lock was taken.
+    pub(super) now: Time,
+    /// When devices that nobody needs are closed.
+    tidy_at: Option<Time>,
+}
+
+impl Owner {
+    pub(super) fn new(devices: Arc<dyn Devices>) -> Self {
+        let inbox = Arc::new(Inbox::default());
+        let state = State {
+            ids: Ids::new(RandomState::new().build_hasher().finish()),
+            machine: Machine::new(devices, &inbox),
+            sinks: HashMap::new(),
+            now: Time::ZERO,
+            tidy_at: None,
+        };
+        fork::watch();
+        let (has_thread, generation) = (AtomicBool::new(false), fork::generation());
+        let shared = Arc::new(Shared { inbox, state: Mutex::new(state), has_thread, generation });
+        exit::watch_connections(&shared);
+        Self { shared, thread: Mutex::new(None) }
+    }
+
+    /// Starts the thread, unless it is there.
+    pub(super) fn start_thread(&self) -> Result<(), CmError> {
+        self.check()?;
+        let mut thread = lock(&self.thread);
+        if thread.is_none() {
+            let shared = Arc::clone(&self.shared);
+            let builder = Builder::new().name("userdma-cm".into()).stack_size(STACK_BYTES);
+            let spawned = spawn_thread(builder, move || shared.serve());
+            let none = |error: std::io::Error| CmError::System(error.raw_os_error().unwrap_or(libc::EAGAIN));
+            *thread = Some(spawned.map_err(none)?);
+            self.shared.has_thread.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Runs a call under the lock, and then what comes of it.
+    pub(super) fn enter<R>(&self, call: impl FnOnce(&mut State) -> R) -> Result<R, CmError> {
+        self.check()?;
+        Ok(self.shared.enter(call))
+    }
+
+    /// A child must not touch what its parent has locked, perhaps.
+    fn check(&self) -> Result<(), CmError> {
+        if self.shared.is_ours() { Ok(()) } else { Err(CmError::System(libc::EIO)) }
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if self.check().is_err() {
+            // The thread is the parent's: there is nothing to wait for.
+            std::mem::forget(thread);
+            return;
+        }
+        self.shared.has_thread.store(false, Ordering::Release);
+        self.shared.inbox.stop();
+        if let Some(thread) = thread.filter(|thread| thread.thread().id() != std::thread::current().id()) {
+            // A thread that panicked has said so.
+            let _ = thread.join();
+        }
+        self.shared.enter(State::end);
+    }
+}
+
+impl Shared {
+    /// Runs a call under the lock, and then what comes of it.
+    fn enter<R>(&self, call: impl FnOnce(&mut State) -> R) -> R {
+        let mut state = lock(&self.state);
+        state.now = clock::now();
+        let result = call(&mut state);
+        state.flush();
+        let due = [state.ids.poll_timeout(), state.tidy_at].into_iter().flatten().min();
+        // Under the lock, so that the last one to set it knows the most.
+        self.inbox.set_due(due);
+        result
+    }
+
+    /// The thread.
+    fn serve(&self) {
+        loop {
+            match self.inbox.wait() {
+                Work::Serve(arrived) => self.enter(|state| state.handle(&arrived)),
+                Work::Farewell => {
+                    self.enter(|state| state.ids.abandon(state.now));
+                    self.inbox.note_farewell();
+                }
+                Work::Stop => return,
+            }
+        }
+    }
+
+    /// Whether this process has made it.
+    fn is_ours(&self) -> bool {
+        self.generation == fork::generation()
+    }
+
+    /// The process ends: asks the thread to tell all peers, if there is one and it can be asked without waiting.
+    pub(crate) fn ask_for_farewell(&self) -> bool {
+        self.is_ours() && self.has_thread.load(Ordering::Acquire) && self.inbox.ask_for_farewell()
+    }
+
+    /// Whether they have been told.
+    pub(crate) fn has_said_farewell(&self) -> bool {
+        self.inbox.has_said_farewell()
+    }
+}
+
+impl State {
+    /// Takes what has arrived, and does what is due.
+    fn handle(&mut self, arrived: &VecDeque<(PortId, Management)>) {
+        for (port, Management { from, to, mad }) in arrived {
+            let (port, from, to) = (*port, *from, *to);
+            self.ids.handle_mad(self.now, Arrival { port, from, to, mad });
+            // Answers are known before the next question is looked at.
+            self.flush();
+        }
+        self.ids.handle_timeout(self.now);
+        if self.tidy_at.is_some_and(|at| at <= self.now) {
+            self.tidy();
+        }
+    }
+
+    /// Tells events, sends datagrams, and hands over wills, until there are none.
+    fn flush(&mut self) {
+        loop {
+            while let Some(event) = self.ids.poll_event() {
+                self.tell(event);
+            }
+            while let Some(change) = self.ids.poll_will() {
+                self.machine.set_will(&change);
+            }
+            let Some(out) = self.ids.poll_transmit() else { break };
+            if !self.machine.send(&out) {
+                self.ids.remove_port(out.port);
+                self.machine.close(out.port);
+            }
+        }
+        if self.tidy_at.is_none() && self.ids.has_ports() {
+            self.tidy_at = Some(self.now + LINGER);
+        }
+    }
+
+    fn tell(&mut self, event: Event) {
+        let (id, is_request) = (event.id, event.kind == EventKind::ConnectRequest);
+        let Some(sink) = self.sinks.get(&event.listener.unwrap_or(id)).cloned() else { return };
+        let is_taken = sink.push(event);
+        if !is_request {
+            return;
+        }
+        if is_taken {
+            self.sinks.insert(id, sink);
+        } else {
+            self.ids.refuse(id);
+        }
+    }
+
+    /// Closes devices that nobody needs, and looks again later if there are others.
+    fn tidy(&mut self) {
+        for port in self.ids.idle_ports() {
+            self.ids.close_port(port);
+            self.machine.close(port);
+        }
+        self.tidy_at = self.ids.has_ports().then(|| self.now + LINGER);
+    }
+
+    /// Ends everything.
+    fn end(&mut self) {
+        let ids: Vec<_> = self.ids.iter().collect();
+        for id in ids {
+            // It is there: nobody else has the lock.
+            let _ = self.ids.destroy(&mut self.machine, self.now, id);
+        }
+        self.sinks.clear();
+        self.flush();
+    }
+}
+
+/// How often devices are looked for that nobody needs.
+const LINGER: Duration = Duration::from_secs(5);
+/// It calls sinks and drives devices.
+const STACK_BYTES: usize = 256 << 10;

@@ -1,0 +1,330 @@
+//! Connections between managers over real devices: of one process and of two.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::cast_possible_truncation, reason = "tests")]
+#![allow(missing_docs, unreachable_pub, reason = "tests")]
+
+#[allow(dead_code)]
+mod common;
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use common::{LONG, Side, errno, param};
+use userdma_host::cm::{ConnParam, EventKind, Param, PortSpace};
+use userdma_verbs::{QKey, QpState, Qpn};
+
+fn to(address: &str) -> SocketAddr {
+    address.parse().unwrap()
+}
+
+fn conn(param: Param) -> ConnParam {
+    match param {
+        Param::Conn(conn) => conn,
+        Param::Ud(_) => panic!("of datagrams"),
+    }
+}
+
+/// From the first call to the last event, with queue pairs that exchange a message.
+fn meet(client: &Side, server: &Side, service: &str, via: &str) {
+    let listener = server.listen(PortSpace::Tcp, service);
+    let via = SocketAddr::new(via.parse().unwrap(), to(service).port());
+    let active = client.resolve(PortSpace::Tcp, via);
+    let client_qp = client.queue_pair(active);
+    client.manager.connect(active, &param(client_qp.qpn(), b"hello")).unwrap();
+
+    let request = server.queue.expect(EventKind::ConnectRequest);
+    let passive = request.id;
+    assert_eq!(request.listener, Some(listener));
+    assert_eq!(conn(request.param).private_data[..5], *b"hello");
+    let server_qp = server.queue_pair(passive);
+    server_qp.receive();
+    server_qp.connect(server, passive);
+    server.manager.accept(passive, Some(&param(server_qp.qpn(), b"welcome"))).unwrap();
+
+    let response = client.queue.expect(EventKind::ConnectResponse);
+    assert_eq!(conn(response.param).private_data[..7], *b"welcome");
+    client_qp.connect(client, active);
+    client.manager.accept(active, None).unwrap();
+    assert_eq!(server.queue.expect(EventKind::Established).id, passive);
+    client_qp.send();
+    client_qp.complete();
+    server_qp.complete();
+
+    client.manager.disconnect(active).unwrap();
+    assert_eq!(server.queue.expect(EventKind::Disconnected).id, passive);
+    server.manager.disconnect(passive).unwrap();
+    assert_eq!(client.queue.expect(EventKind::Disconnected).id, active);
+    client.queue.expect(EventKind::TimewaitExit);
+    server.queue.expect(EventKind::TimewaitExit);
+    client.manager.destroy(active).unwrap();
+    server.manager.destroy(passive).unwrap();
+    server.manager.destroy(listener).unwrap();
+}
+
+#[test]
+fn two_managers_connect_over_ipv4() {
+    let (client, server) = (Side::new(&[&["127.43.1.1"]]), Side::new(&[&["127.43.1.2"]]));
+    meet(&client, &server, "127.43.1.2:7174", "127.43.1.2");
+    meet(&client, &server, "0.0.0.0:7175", "127.43.1.2");
+    meet(&client, &server, "[::]:7176", "127.43.1.2");
+}
+
+#[test]
+fn two_managers_connect_over_ipv6() {
+    let (client, server) = (Side::new(&[&["::1"]]), Side::new(&[&["::1"]]));
+    meet(&client, &server, "[::1]:7174", "::1");
+    meet(&client, &server, "[::]:7175", "::1");
+}
+
+#[test]
+fn a_manager_connects_to_itself() {
+    let side = Side::new(&[&["127.43.1.3"]]);
+    let listener = side.listen(PortSpace::Tcp, "127.43.1.3:0");
+    let service = SocketAddr::new(to("127.43.1.3:0").ip(), side.port(listener));
+    let active = side.connect(PortSpace::Tcp, service, &param(Qpn::new(1 << 14), b"me"));
+    let passive = side.queue.expect(EventKind::ConnectRequest).id;
+    side.manager.accept(passive, Some(&param(Qpn::new(2 << 14), b""))).unwrap();
+    assert_eq!(side.queue.expect(EventKind::ConnectResponse).id, active);
+    side.manager.accept(active, None).unwrap();
+    assert_eq!(side.queue.expect(EventKind::Established).id, passive);
+}
+
+#[test]
+fn a_service_that_is_not_there_refuses_at_once() {
+    let (client, server) = (Side::new(&[&["127.43.1.4"]]), Side::new(&[&["127.43.1.5"]]));
+    // The device is open: something else is listened to.
+    let listener = server.listen(PortSpace::Tcp, "127.43.1.5:1");
+    client.connect(PortSpace::Tcp, to("127.43.1.5:2"), &param(Qpn::new(9), b""));
+    assert_eq!(client.queue.expect(EventKind::Rejected).status, 8);
+    server.manager.destroy(listener).unwrap();
+    client.connect(PortSpace::Tcp, to("127.43.1.5:1"), &param(Qpn::new(9), b""));
+    assert_eq!(client.queue.expect(EventKind::Rejected).status, 8, "no longer");
+}
+
+#[test]
+fn a_program_refuses_with_its_own_words() {
+    let (client, server) = (Side::new(&[&["127.43.1.6"]]), Side::new(&[&["127.43.1.7"]]));
+    server.listen(PortSpace::Tcp, "127.43.1.7:3");
+    client.connect(PortSpace::Tcp, to("127.43.1.7:3"), &param(Qpn::new(9), b""));
+    let passive = server.queue.expect(EventKind::ConnectRequest).id;
+    assert_eq!(errno(server.manager.reject(passive, 10, b"")), 22);
+    server.manager.reject(passive, 28, b"too late").unwrap();
+    let event = client.queue.expect(EventKind::Rejected);
+    assert_eq!((event.status, &conn(event.param).private_data[..8]), (28, &b"too late"[..]));
+}
+
+#[test]
+fn a_full_backlog_lets_the_peer_ask_again() {
+    let (client, server) = (Side::new(&[&["127.43.1.8"]]), Side::new(&[&["127.43.1.9"]]));
+    *server.queue.backlog.lock().unwrap() = Some(1);
+    server.listen(PortSpace::Tcp, "127.43.1.9:3");
+    let ask = |qpn| client.connect(PortSpace::Tcp, to("127.43.1.9:3"), &param(Qpn::new(qpn), b""));
+    let (first, second) = (ask(8), ask(9));
+    // Until the second has come in vain.
+    std::thread::sleep(Duration::from_millis(300));
+    let one = server.queue.expect(EventKind::ConnectRequest);
+    server.manager.reject(one.id, 28, b"").unwrap();
+    assert_eq!(client.queue.expect(EventKind::Rejected).id, first);
+    let other = server.queue.expect(EventKind::ConnectRequest);
+    server.manager.reject(other.id, 28, b"").unwrap();
+    assert_eq!(client.queue.expect(EventKind::Rejected).id, second);
+}
+
+#[test]
+fn datagram_services_are_asked_for() {
+    let (client, server) = (Side::new(&[&["127.43.1.10"]]), Side::new(&[&["127.43.1.11"]]));
+    server.listen(PortSpace::Udp, "127.43.1.11:5");
+    let id = client.connect(PortSpace::Udp, to("127.43.1.11:5"), &param(Qpn::new(9), b"where"));
+    let request = server.queue.expect(EventKind::ConnectRequest);
+    let Param::Ud(asked) = request.param else { panic!("of a connection") };
+    assert_eq!((asked.private_data.len(), &asked.private_data[..5]), (180, &b"where"[..]));
+    server.manager.accept(request.id, Some(&param(Qpn::new(0x77), b"here"))).unwrap();
+    let event = client.queue.expect(EventKind::Established);
+    let Param::Ud(service) = event.param else { panic!("of a connection") };
+    assert_eq!((event.id, service.qpn, service.qkey), (id, Qpn::new(0x77), QKey::new(0x0123_4567)));
+    assert_eq!((service.private_data.len(), &service.private_data[..4]), (136, &b"here"[..]));
+    assert_eq!(service.ah.grh.dgid.ip(), to("127.43.1.11:5").ip());
+    client.connect(PortSpace::Udp, to("127.43.1.11:6"), &param(Qpn::new(9), b""));
+    assert_eq!(client.queue.expect(EventKind::Unreachable).status, 1, "no such service");
+}
+
+#[test]
+fn ports_are_had_once() {
+    let side = Side::new(&[&["127.43.1.12"], &["127.43.1.13"]]);
+    let bind = |address: &str| {
+        let id = side.create(PortSpace::Tcp);
+        (id, side.manager.bind(id, to(address).into()))
+    };
+    let (first, bound) = bind("127.43.1.12:99");
+    bound.unwrap();
+    assert_eq!(errno(bind("127.43.1.12:99").1), 98);
+    bind("127.43.1.13:99").1.unwrap();
+    assert_eq!(errno(bind("0.0.0.0:99").1), 99, "as the kernel: not available");
+    assert_eq!(errno(bind("192.0.2.1:99").1), 19, "no device");
+    side.manager.destroy(first).unwrap();
+    bind("127.43.1.12:99").1.unwrap();
+    let (any, bound) = bind("0.0.0.0:0");
+    bound.unwrap();
+    assert!((32_768..=60_999).contains(&side.port(any)), "{}", side.port(any));
+}
+
+#[test]
+fn a_manager_that_ends_disconnects() {
+    let (client, server) = (Side::new(&[&["127.43.1.14"]]), Side::new(&[&["127.43.1.15"]]));
+    server.listen(PortSpace::Tcp, "127.43.1.15:3");
+    let active = client.connect(PortSpace::Tcp, to("127.43.1.15:3"), &param(Qpn::new(9), b""));
+    let passive = server.queue.expect(EventKind::ConnectRequest).id;
+    server.manager.accept(passive, Some(&param(Qpn::new(8), b""))).unwrap();
+    client.queue.expect(EventKind::ConnectResponse);
+    client.manager.accept(active, None).unwrap();
+    server.queue.expect(EventKind::Established);
+    drop(client);
+    assert_eq!(server.queue.expect(EventKind::Disconnected).id, passive);
+}
+
+/// Ten thousand connections, two hundred of them at a time. `USERDMA_TEST_LONG` for all of them; else some hundreds.
+#[test]
+fn many_connections_come_and_go() {
+    let total = if std::env::var_os("USERDMA_TEST_LONG").is_some() { 10_000 } else { 400 };
+    let (client, server) = (Side::new(&[&["127.43.1.16"]]), Side::new(&[&["127.43.1.17"]]));
+    server.listen(PortSpace::Tcp, "127.43.1.17:3");
+    let mut alive = std::collections::VecDeque::new();
+    for number in 0..total {
+        let qpn = Qpn::new(1 << 14 | number & 0x3fff);
+        let active = client.connect(PortSpace::Tcp, to("127.43.1.17:3"), &param(qpn, b""));
+        let passive = loop {
+            let event = server.queue.poll(LONG).unwrap();
+            if event.kind == EventKind::ConnectRequest {
+                break event.id;
+            }
+        };
+        server.manager.accept(passive, Some(&param(qpn, b""))).unwrap();
+        while client.queue.poll(LONG).unwrap().kind != EventKind::ConnectResponse {}
+        client.manager.accept(active, None).unwrap();
+        while server.queue.poll(LONG).unwrap().kind != EventKind::Established {}
+        alive.push_back((active, passive));
+        if alive.len() > 200 {
+            let (active, passive) = alive.pop_front().unwrap();
+            client.manager.destroy(active).unwrap();
+            server.manager.destroy(passive).unwrap();
+        }
+    }
+    for (active, passive) in alive {
+        server.manager.destroy(passive).unwrap();
+        client.manager.destroy(active).unwrap();
+    }
+}
+
+/// The other process listens, or connects, and then ends in the way that it is told.
+#[test]
+fn another_process_connects_and_goes() {
+    const TEST: &str = "another_process_connects_and_goes";
+    if let Ok(role) = std::env::var(ROLE) {
+        return be_the_other(&role);
+    }
+    let server = Side::new(&[&["127.43.1.18"]]);
+    server.listen(PortSpace::Tcp, "127.43.1.18:3");
+    for role in ["destroy", "exit", "kill"] {
+        let mut other = Other::start(TEST, role);
+        let passive = server.queue.expect(EventKind::ConnectRequest).id;
+        server.manager.accept(passive, Some(&param(Qpn::new(8), b""))).unwrap();
+        server.queue.expect(EventKind::Established);
+        assert_eq!(other.line(), "connected");
+        if role == "kill" {
+            other.child.kill().unwrap();
+        } else {
+            other.child.stdin.take();
+        }
+        let event = server.queue.expect(EventKind::Disconnected);
+        assert_eq!(event.id, passive, "after {role}");
+        server.manager.destroy(passive).unwrap();
+        while server.queue.poll(Duration::ZERO).is_some() {}
+    }
+}
+
+fn be_the_other(role: &str) {
+    let client = Side::new(&[&["127.43.1.19"]]);
+    let active = client.connect(PortSpace::Tcp, to("127.43.1.18:3"), &param(Qpn::new(9), b""));
+    client.queue.expect(EventKind::ConnectResponse);
+    client.manager.accept(active, None).unwrap();
+    println!("{MARK}connected");
+    std::io::stdout().flush().unwrap();
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+    if role == "exit" {
+        std::process::exit(0);
+    }
+    client.manager.destroy(active).unwrap();
+}
+
+/// This test program, started again.
+struct Other {
+    child: Child,
+    out: BufReader<std::process::ChildStdout>,
+}
+
+impl Other {
+    fn start(test: &str, role: &str) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", test, "--nocapture"])
+            .env(ROLE, role)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        Self { child, out }
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            assert!(self.out.read_line(&mut line).unwrap() > 0, "the other process says something");
+            if let Some((_, said)) = line.split_once(MARK) {
+                return said.trim().to_owned();
+            }
+        }
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+const ROLE: &str = "USERDMA_TEST_OTHER";
+const MARK: &str = "other: ";
+
+#[test]
+fn attributes_need_a_connection() {
+    let side = Side::new(&[&["127.43.1.20"]]);
+    let id = side.create(PortSpace::Tcp);
+    assert_eq!(errno(side.manager.init_qp_attr(id, QpState::Init)), 22, "no device");
+    side.manager.bind(id, to("127.43.1.20:0").into()).unwrap();
+    side.manager.init_qp_attr(id, QpState::Init).unwrap();
+    side.manager.destroy(id).unwrap();
+    assert_eq!(errno(side.manager.query(id)), 2);
+}
+
+#[test]
+fn a_forked_child_has_no_connections() {
+    let side = Side::new(&[&["127.43.1.21"]]);
+    let listener = side.listen(PortSpace::Tcp, "127.43.1.21:3");
+    // SAFETY: the child makes calls that fail at once, and ends; the parent waits for it.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let is_refused = side.manager.query(listener).is_err() && side.manager.destroy(listener).is_err();
+        // SAFETY: ends the child without running what the parent has to run at its end.
+        unsafe { libc::_exit(i32::from(!is_refused)) };
+    }
+    let mut status = -1;
+    // SAFETY: waits for the child.
+    unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert_eq!(status, 0);
+    side.manager.query(listener).unwrap();
+}
