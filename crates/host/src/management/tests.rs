@@ -1,5 +1,7 @@
 //! Management datagrams between devices that have their port alone, and between those that share it.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
