@@ -1,5 +1,7 @@
 //! Management datagrams between devices that have their port alone, and between those that share it.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
@@ -66,6 +68,14 @@ fn req(ours: u32, service: u32) -> [u8; 256] {
     message(0x10, &[ours, 0, 0, service])
 }
 
+/// Waits until so many packets are captured, and not one more. One that is sent is captured when it has left, and may have arrived.
+fn await_packets(capture: &Capture, count: u64) {
+    while capture.packets() < count {
+        std::thread::yield_now();
+    }
+    assert_eq!(capture.packets(), count);
+}
+
 #[test]
 fn devices_that_have_their_port_alone_exchange_datagrams() {
     let (a, b) = (Bench::alone(&["127.42.2.1", "::1"]), Bench::alone(&["127.42.2.2"]));
@@ -77,7 +87,7 @@ fn devices_that_have_their_port_alone_exchange_datagrams() {
     assert_eq!(b.next(), Management { from, to, mad: [7; 256] });
     b.send("127.42.2.2", "127.42.2.1", &[8; 256]);
     assert_eq!(a.next(), Management { from: to, to: from, mad: [8; 256] });
-    assert_eq!(capture.packets(), 2);
+    await_packets(&capture, 2);
     a.send("::1", "::1", &[9; 256]);
     assert_eq!(a.next(), Management { from: ip("::1"), to: ip("::1"), mad: [9; 256] });
     let refused = a.host.send_management(from, ip("::1"), &[0; 256]);
@@ -123,7 +133,8 @@ fn devices_that_share_a_port_get_what_is_theirs() {
         let rep = message(0x13, &[ours, theirs]);
         b.send(at, at, &rep);
         assert_eq!(a.next().mad, rep);
-        assert_eq!(capture.packets(), 2, "what was passed on is captured, too");
+        // What was passed on is captured, too.
+        await_packets(&capture, 2);
         // Nobody listens any more, but the request is known.
         b.host.unlisten(0x0106_0007, u64::MAX, Some(ip(at)));
         // Giving back does not wait; behind the answer to another question it has happened.
