@@ -127,7 +127,7 @@ fn whole(mad: &[u8]) -> Result<&[u8; MAD_LEN], BadMad> {
 
 fn read<F: Field>(mad: &[u8; MAD_LEN], name: &'static str, byte: usize, width: usize) -> Result<F, BadMad> {
     let place = Place::new(byte, 0, width);
-    F::read(mad, place).ok_or(BadMad::Field { field: name, value: place.value(mad) })
+    F::read(mad, place).ok_or_else(|| BadMad::Field { field: name, value: place.value(mad) })
 }
 
 fn expect(field: &'static str, value: u64, expected: u64) -> Result<(), BadMad> {

@@ -38,8 +38,8 @@ macro_rules! message {
                 let mad = whole(mad)?;
                 let message = Self { $($field: {
                     let place = Place::new(Header::LEN + $byte, $bit, $width);
-                    let bad = BadMad::Field { field: stringify!($field), value: place.value(mad) };
-                    Field::read(mad, place).ok_or(bad)?
+                    let bad = || BadMad::Field { field: stringify!($field), value: place.value(mad) };
+                    Field::read(mad, place).ok_or_else(bad)?
                 },)* };
                 message.check()?;
                 Ok(message)
