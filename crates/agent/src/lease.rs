@@ -198,7 +198,7 @@ impl Keeper {
         while poll(&mut fds, None).is_err() {}
         // The agent is told when everything is known that the program has said.
         let may_tell = fds[1].revents() == PollFlags::OUT;
-        let is_ready = |(at, fd): (usize, &PollFd<'_>)| !fd.revents().is_empty() && !(at == 1 && may_tell);
+        let is_ready = |(at, fd): (usize, &PollFd<'_>)| !(fd.revents().is_empty() || at == 1 && may_tell);
         match fds.iter().enumerate().position(is_ready) {
             None if may_tell => Call::Tell,
             ready => ready.and_then(|at| calls.into_iter().nth(at)).unwrap_or(Call::Hear),

@@ -110,7 +110,12 @@ fn anybody_with_the_key_is_heard_and_nobody_else() {
     let wrong = QKey::new(QKEY.get() + 1);
     assert_eq!(bench.deliver(Opcode::UdSendOnly, qpn, wrong), ["rcvd_pkts", "qkey_viol_cntr"]);
     assert_eq!(bench.deliver(Opcode::RcSendOnly, qpn, QKEY), ["drop_opcode"]);
-    for nobody in [Qpn::new(1), Qpn::MULTICAST, Qpn::new(qpn.get() + 1)] {
+    assert_eq!(
+        bench.deliver(Opcode::UdSendOnly, Qpn::GSI, QKEY),
+        ["qkey_viol_cntr"],
+        "it has a key of its own"
+    );
+    for nobody in [Qpn::new(0), Qpn::MULTICAST, Qpn::new(qpn.get() + 1)] {
         assert_eq!(bench.deliver(Opcode::UdSendOnly, nobody, QKEY), ["drop_qpn"], "{nobody}");
     }
     assert!(bench.ends[1].poll_recv().is_empty());

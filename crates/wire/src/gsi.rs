@@ -59,7 +59,7 @@ mod tests {
     }
 
     /// The first bytes of a kernel's packet to QPN 1 (frame 1 of rxe's rping, Linux 6.12), but for the acknowledgement that it
-    /// asks for without need.
+    /// asks for without need, and the migration bit that it does not set.
     #[test]
     fn the_headers_are_the_kernels() {
         let kernel = [
@@ -70,6 +70,7 @@ mod tests {
         mad[..4].copy_from_slice(&[1, 7, 2, 3]);
         let mut ours = [0; PACKET_LEN];
         write(&mut ours, Psn::new(0), &mad);
+        ours[1] &= !0x40;
         ours[8] |= 0x80;
         assert_eq!(ours[..24], kernel);
         assert_eq!(PACKET_LEN, 280);

@@ -126,6 +126,8 @@ fn devices_that_share_a_port_get_what_is_theirs() {
         assert_eq!(capture.packets(), 2, "what was passed on is captured, too");
         // Nobody listens any more, but the request is known.
         b.host.unlisten(0x0106_0007, u64::MAX, Some(ip(at)));
+        // Giving back does not wait; behind the answer to another question it has happened.
+        b.host.listen(0x0106_0008, u64::MAX, None).unwrap();
         a.host.listen(0x0106_0007, u64::MAX, None).unwrap();
         a.send(at, at, &req(theirs, 0x0106_0007));
         assert_eq!(b.next().mad, req(theirs, 0x0106_0007));
