@@ -7,7 +7,7 @@ use userdma_verbs::{Mtu, Psn, QKey, QpType, Qpn};
 use crate::cm::{ConnId, PortId};
 use crate::rdma::{Address, CmError, PathRecord, PortSpace};
 
-/// How far an identifier is. As `cma_priv.h`'s and `rdma_cm.h enum rdma_cm_state`, without what is over before a call returns.
+/// How far an identifier is: the kernel's states, without those that are over before a call returns.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum State {
     Idle,

@@ -323,7 +323,7 @@ pub(super) fn is_connected(qp_type: QpType) -> bool {
 
 const ROUTE: &str = "a resolved route";
 const REQUEST: &str = "a connection that is being made, and that far";
-/// How long an acknowledgement takes here at most, 0.13 s, as rxe says: `rxe_param.h`'s value in its captured replies.
+/// How long an acknowledgement takes here at most, 0.13 s: what rxe's captured replies say.
 const OWN_ACK_DELAY: u8 = 15;
 /// `CMA_CM_RESPONSE_TIMEOUT`: 4.3 s.
 const RESPONSE_TIMEOUT: u8 = 20;
