@@ -116,7 +116,7 @@ fn our_server_answers_a_captured_client() {
         assert_eq!(told, req);
         cm.send_rep(NOW, conn, &rep_params(&rep)).unwrap();
         let ours = cm.poll_transmit().unwrap().mad;
-        assert_equal_but(&ours, &theirs[1], &[24..28]);
+        assert_equal_but(&ours, &theirs[1], std::slice::from_ref(&(24..28)));
         // The rest of the capture, with our id instead of the captured server's.
         let (_, Message::Rtu(rtu)) = Message::parse(&theirs[2]).unwrap() else { panic!("{file}") };
         hear(&mut cm, &Rtu { remote_comm_id: conn.0, ..rtu }.build(tid));
@@ -126,7 +126,7 @@ fn our_server_answers_a_captured_client() {
         assert_eq!(cm.poll_event(), Some((conn, Event::Dreq)));
         cm.send_drep(NOW, conn, &[]).unwrap();
         let ours = cm.poll_transmit().unwrap().mad;
-        assert_equal_but(&ours, &theirs[4], &[24..28]);
+        assert_equal_but(&ours, &theirs[4], std::slice::from_ref(&(24..28)));
     }
 }
 
