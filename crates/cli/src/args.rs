@@ -108,7 +108,10 @@ pub struct DevicesArgs {
 /// interface, or those that `--device` names. The program itself is not changed, and needs no privileges. Its exit status is
 /// that of this command.
 ///
-/// Each process needs addresses of its own so far. Two programs on one machine talk like this:
+/// Two programs on one machine may share an address, or have one each, as if they ran on two hosts:
+///
+///   userdma run -- ib_write_bw
+///   userdma run -- ib_write_bw 127.0.0.1
 ///
 ///   userdma run --device 127.0.0.2 -- ib_write_bw
 ///   userdma run --device 127.0.0.3 -- ib_write_bw 127.0.0.1
