@@ -24,6 +24,7 @@ mod qp;
 mod qp_state;
 mod receives;
 mod request;
+mod stream;
 #[cfg(feature = "tokio")]
 mod tokio;
 
@@ -35,5 +36,9 @@ pub use payload::{Payload, Slices};
 pub use qp::AsyncQp;
 pub use receives::{Received, Receives};
 pub use request::{AtomicRequest, WorkRequest};
+pub use stream::{
+    BlockingStream, RdmaReadHalf, RdmaStream, RdmaWriteHalf, StreamAttr, StreamError, StreamOffer,
+    StreamSetup,
+};
 #[cfg(feature = "tokio")]
 pub use tokio::exchange_async;

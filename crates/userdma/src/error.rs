@@ -115,6 +115,19 @@ pub enum Error {
         /// The queue's number.
         cq: u32,
     },
+    /// A stream was to have sizes that there are not.
+    #[error(
+        "a stream with a ring of {ring} bytes and {messages} messages: a power of two from 16384 to 268435456, and 16 to 4096"
+    )]
+    StreamSize {
+        /// Bytes of its ring.
+        ring: u32,
+        /// Messages that may be under way.
+        messages: u16,
+    },
+    /// What the peer offers is no stream.
+    #[error("the peer's offer of a stream is not understood: {0}")]
+    StreamOffer(String),
     /// The device has no such GID.
     #[error("sgid_index is {index}, the device has {len} GIDs")]
     NoGid {
@@ -163,6 +176,8 @@ impl Error {
             | Self::Memory(userdma_mem::MemError::OutOfBounds { .. })
             | Self::SharedChannel
             | Self::NoDriver { .. }
+            | Self::StreamSize { .. }
+            | Self::StreamOffer(_)
             | Self::NoGid { .. }
             | Self::CreateAh(_)
             | Self::NoSource

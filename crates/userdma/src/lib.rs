@@ -108,8 +108,9 @@ pub use ah::{Ah, UdDest};
 #[cfg(feature = "tokio")]
 pub use asynch::exchange_async;
 pub use asynch::{
-    AsyncCq, AsyncQp, AtomicRequest, BindRequest, CqDriver, Payload, Received, Receives, Slices, Turn,
-    WorkRequest, WrError,
+    AsyncCq, AsyncQp, AtomicRequest, BindRequest, BlockingStream, CqDriver, Payload, RdmaReadHalf,
+    RdmaStream, RdmaWriteHalf, Received, Receives, Slices, StreamAttr, StreamError, StreamOffer, StreamSetup,
+    Turn, WorkRequest, WrError,
 };
 pub use channel::{CompChannel, CqEvent};
 pub use cq::Cq;

@@ -84,14 +84,14 @@ fn find(test: &str) -> Option<(PathBuf, &str)> {
 fn has_test(file: &Path, name: &str) -> bool {
     let text = fs::read_to_string(file).unwrap();
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
-    let head = format!("fn {name}(");
+    let heads = [format!("fn {name}("), format!("async fn {name}(")];
     lines.iter().enumerate().any(|(at, line)| {
-        line.starts_with(&head)
+        heads.iter().any(|head| line.starts_with(head))
             && lines[..at]
                 .iter()
                 .rev()
                 .take_while(|line| line.starts_with("#["))
-                .any(|line| *line == "#[test]")
+                .any(|line| *line == "#[test]" || line.starts_with("#[tokio::test"))
     })
 }
 

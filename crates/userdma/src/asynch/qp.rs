@@ -74,6 +74,11 @@ impl AsyncQp<Init> {
 }
 
 impl<S> AsyncQp<S> {
+    /// Its operations, for streams.
+    pub(super) fn shared(&self) -> &Arc<QpShared> {
+        &self.owner.0
+    }
+
     /// Its number.
     pub fn qpn(&self) -> Qpn {
         self.owner.0.qpn()

@@ -5,6 +5,7 @@
 
 pub(crate) mod asynch;
 pub(crate) mod other;
+pub(crate) mod stream;
 
 use std::time::Duration;
 

@@ -1,0 +1,156 @@
+//! A stream before it is connected. How the sides come to know each other is not its affair.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use userdma_verbs::{AccessFlags, AckTimeout};
+
+use super::flow::{Flow, UNDER_WAY};
+use super::halves::RdmaStream;
+use super::offer::{MESSAGES, RINGS, StreamOffer};
+use super::shared::Shared;
+use super::state::State;
+use super::watch;
+use crate::asynch::ops::Key;
+use crate::asynch::request::Request;
+use crate::qp::{Init, Rts};
+use crate::{AsyncCq, AsyncQp, Endpoint, Error, Mr, Pd, RtrAttr, RtsAttr};
+
+/// Attributes of a stream.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct StreamAttr {
+    /// Bytes that may have been sent and not been read, in each direction: a power of two from 16 KiB to 256 MiB, 256 KiB
+    /// unless set. The smaller one of both sides holds. A stream takes twice that much memory on each side.
+    pub ring: u32,
+    /// Receives, and so messages that may be under way: 16 ..= 4096, 64 unless set. The smaller one of both sides holds.
+    pub messages: u16,
+    /// How often a peer that sends nothing is asked whether it is there: every 10 s unless set. With `None` a side that only
+    /// reads waits for ever for a peer that has died.
+    pub keep_alive: Option<Duration>,
+    /// Attributes of the queue pair.
+    pub rtr: RtrAttr,
+    /// Attributes of the queue pair; a peer that does not answer is given up after 2 s unless they are set.
+    pub rts: RtsAttr,
+}
+
+impl Default for StreamAttr {
+    /// 256 KiB, 64 messages, 10 s, 2 s.
+    fn default() -> Self {
+        // 16 is below 32.
+        let rts = RtsAttr { timeout: AckTimeout::new(16).unwrap_or_default(), ..RtsAttr::default() };
+        let keep_alive = Some(Duration::from_secs(10));
+        Self { ring: 256 << 10, messages: 64, keep_alive, rtr: RtrAttr::default(), rts }
+    }
+}
+
+/// A stream that is not connected yet: its queue pair is in INIT, and its receives are posted. The sides tell each other
+/// [`StreamSetup::endpoint`] and [`StreamSetup::offer`], as with [`exchange`](crate::exchange), and connect.
+///
+/// ```
+/// use std::io::{Read, Write};
+/// use userdma::{AsyncCq, Device, StreamAttr, StreamSetup};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// // Both sides in one program.
+/// let (here, there) = (Device::open("127.0.21.22")?, Device::open("127.0.21.23")?);
+/// let (cq, their_cq) = (AsyncCq::with_thread(&here, 256)?, AsyncCq::with_thread(&there, 256)?);
+/// let setup = StreamSetup::new(&here.alloc_pd()?, &cq, StreamAttr::default())?;
+/// let theirs = StreamSetup::new(&there.alloc_pd()?, &their_cq, StreamAttr::default())?;
+/// let (to_us, to_them) = ((setup.endpoint(), setup.offer()), (theirs.endpoint(), theirs.offer()));
+/// let mut stream = setup.connect(&to_them.0, &to_them.1)?.into_blocking();
+/// let mut their_stream = theirs.connect(&to_us.0, &to_us.1)?.into_blocking();
+///
+/// stream.write_all(b"hello")?;
+/// stream.shutdown()?;
+/// let mut text = String::new();
+/// their_stream.read_to_string(&mut text)?;
+/// assert_eq!(text, "hello");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+#[must_use = "a stream is connected by `connect`"]
+pub struct StreamSetup {
+    qp: AsyncQp<Init>,
+    recvs: VecDeque<Key>,
+    ring: Mr,
+    pd: Pd,
+    offer: StreamOffer,
+    attr: StreamAttr,
+}
+
+impl StreamSetup {
+    /// Places of a completion queue that a stream takes, with this many messages.
+    pub const fn places(messages: u16) -> u32 {
+        messages as u32 + SENDS
+    }
+
+    /// Makes queue pair and ring.
+    ///
+    /// # Errors
+    /// [`Error::StreamSize`] for sizes that there are not; else as [`AsyncCq::create_qp`] and [`Pd::alloc`].
+    pub fn new(pd: &Pd, cq: &AsyncCq, attr: StreamAttr) -> Result<Self, Error> {
+        if !attr.ring.is_power_of_two() || !RINGS.contains(&attr.ring) || !MESSAGES.contains(&attr.messages) {
+            return Err(Error::StreamSize { ring: attr.ring, messages: attr.messages });
+        }
+        let qp = cq.create_qp(pd, |qp| {
+            qp.max_send_wr(SENDS)
+                .max_recv_wr(attr.messages.into())
+                .max_send_sge(1)
+                .max_recv_sge(1)
+                .max_inline_data(0)
+                .access(AccessFlags::REMOTE_WRITE)
+        })?;
+        // At most 2^28.
+        let len = usize::try_from(attr.ring).unwrap_or(0);
+        let ring = pd.alloc(len, AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE)?;
+        let recvs = (0..attr.messages).map(|_| qp.shared().submit(Request::Recv(().into()))).collect();
+        let offer = StreamOffer::new(ring.remote(), attr.messages);
+        Ok(Self { qp, recvs, ring, pd: pd.clone(), offer, attr })
+    }
+
+    /// What the peer needs to connect the queue pair.
+    pub fn endpoint(&self) -> Endpoint {
+        self.qp.endpoint()
+    }
+
+    /// What the peer needs to know of the stream.
+    pub fn offer(&self) -> StreamOffer {
+        self.offer
+    }
+
+    /// Connects. It does not wait for the peer. What is written before the peer has connected is sent again after an ACK
+    /// timeout: exchange a word more to save that.
+    ///
+    /// # Errors
+    /// [`Error::StreamOffer`] if the peer's offer is of no use; else as
+    /// [`AsyncQp::connect_with`](crate::AsyncQp::connect_with).
+    pub fn connect(self, peer: &Endpoint, offer: &StreamOffer) -> Result<RdmaStream, Error> {
+        let (rtr, rts) = (self.attr.rtr, self.attr.rts);
+        self.start(offer, |qp| qp.connect_with(peer, &rtr, &rts))
+    }
+
+    /// Starts the stream over the queue pair, which somebody connects.
+    pub(super) fn start(
+        self,
+        offer: &StreamOffer,
+        connect: impl FnOnce(AsyncQp<Init>) -> Result<AsyncQp<Rts>, Error>,
+    ) -> Result<RdmaStream, Error> {
+        let sizes = offer.agree(&self.offer)?;
+        // At most ours, which is at most 2^28.
+        let len = usize::try_from(sizes.ring).unwrap_or(0);
+        let out = self.pd.alloc(len, AccessFlags::empty())?;
+        let qp = connect(self.qp)?;
+        let operations = Arc::clone(qp.shared());
+        let state = State::new(Flow::new(sizes), qp, self.recvs);
+        let shared = Shared::start(operations, state, [self.ring, out], offer.ring());
+        if let Some(interval) = self.attr.keep_alive {
+            watch::add(&shared, interval)?;
+        }
+        Ok(RdmaStream::new(shared, sizes))
+    }
+}
+
+/// Sends of the queue pair: messages with bytes, one that tells of credits, the end, the departure, a question.
+const SENDS: u32 = UNDER_WAY + 4;
