@@ -149,6 +149,12 @@ pub(crate) const GOALS: &[Goal] = &[
     goal("", "ib_write_lat of 8 bytes beside WRITE by the Rust API", HalfTripUs, ["ib_write_lat", "write_8"], SHOWN),
     goal("", "ib_write_lat of 8 bytes beside blocking UDP", HalfTripUs, ["ib_write_lat", "udp_blocking_8"], [Some(Bound::AtMost(1.3)), None]),
     goal("", "ib_write_bw of 1 MiB beside WRITE by the Rust API", GbPerS, ["ib_write_bw", "write_1m_polled"], [Some(Bound::AtLeast(0.9)), None]),
+    goal("", "stream of 8 bytes beside TCP, both through tokio", HalfTripUs, ["stream_8", "tokio_tcp_8"], SHOWN),
+    goal("", "stream beside TCP, both through tokio", GbPerS, ["stream", "tokio_tcp"], SHOWN),
+    goal("", "CPU time of a stream beside TCP, both through tokio", CpuSPerGb, ["stream", "tokio_tcp"], SHOWN),
+    goal("", "stream beside WRITE of 1 MiB", GbPerS, ["stream", "write_1m"], SHOWN),
+    goal("", "rate of writes of 8 bytes to a stream beside TCP, both through tokio", MPerS, ["stream_rate", "tokio_tcp_rate"], SHOWN),
+    goal("", "stream with 0.1 % loss beside none", GbPerS, ["stream_loss_0.1", "stream"], SHOWN),
     goal("U11", "WRITE of 1 MiB with 0.1 % loss beside none", GbPerS, ["write_1m_loss_0.1", "write_1m"], SHOWN),
     goal("U11", "WRITE of 1 MiB with 1 % loss beside none", GbPerS, ["write_1m_loss_1", "write_1m"], SHOWN),
 ];

@@ -117,6 +117,8 @@ pub(crate) fn all() -> Vec<Series> {
         pair(Kind::UdpBlockingLatency, plain),
     );
     add("send_8_event", "SEND/RECV of 8 bytes, both sleep", INLINE, pair(Kind::EventLatency, plain));
+    add("stream_8", "8 bytes over a stream through tokio", PAGES, pair(Kind::StreamLatency, plain));
+    add("tokio_tcp_8", "8 bytes over TCP through tokio", PAGES, pair(Kind::TokioTcpLatency, plain));
     for tool in tools::BLOCKING {
         add(tool.id, tool.about, tool.memory, Source::Tool(tool));
     }
@@ -134,6 +136,8 @@ pub(crate) fn all() -> Vec<Series> {
     );
     add("write_1m", "WRITE of 1 MiB, both sides sleep for events", PAGES, pair(Kind::WriteBandwidth, plain));
     add("tcp_stream", "128 KiB a call", PAGES, pair(Kind::TcpBandwidth, plain));
+    add("stream", "128 KiB a write, through tokio", PAGES, pair(Kind::StreamBandwidth, plain));
+    add("tokio_tcp", "128 KiB a write, TCP through tokio", PAGES, pair(Kind::TokioTcpBandwidth, plain));
     add(
         "write_1m_polled",
         "WRITE of 1 MiB, completions polled",
@@ -174,6 +178,14 @@ pub(crate) fn all() -> Vec<Series> {
         PAGES,
         pair(Kind::WriteBandwidth, loss(0.01, 14_815)),
     );
+    add(
+        "stream_loss_0.1",
+        "the stream, 0.1 % of all packets lost",
+        PAGES,
+        pair(Kind::StreamBandwidth, loss(0.001, 14_814)),
+    );
+    add("stream_rate", "writes of 8 bytes to a stream, through tokio", PAGES, pair(Kind::StreamRate, plain));
+    add("tokio_tcp_rate", "writes of 8 bytes to TCP, through tokio", PAGES, pair(Kind::TokioTcpRate, plain));
     add(
         "udp_rate",
         "packets of 40 bytes, 32 by one sendmmsg, none joined",

@@ -11,6 +11,7 @@ mod rate;
 mod rig;
 pub mod rounds;
 mod setup;
+mod stream;
 mod tcp;
 mod udp;
 
@@ -22,6 +23,7 @@ use crate::pair::pattern::Difference;
 use bandwidth::Learn;
 pub use rig::{Rig, Role};
 pub use setup::Setup;
+use stream::{Way, Work};
 use udp::Icrc;
 
 /// What is measured.
@@ -71,6 +73,18 @@ pub enum Kind {
     UdpOwnIcrcBandwidth,
     /// The same without ICRC.
     UdpNoIcrcBandwidth,
+    /// 8 bytes over a stream over a queue pair, through tokio.
+    StreamLatency,
+    /// 8 bytes over TCP, through tokio.
+    TokioTcpLatency,
+    /// A stream over a queue pair, through tokio.
+    StreamBandwidth,
+    /// TCP, through tokio.
+    TokioTcpBandwidth,
+    /// 8 bytes over a stream over a queue pair, one write each, through tokio.
+    StreamRate,
+    /// 8 bytes over TCP, one write each, through tokio.
+    TokioTcpRate,
 }
 
 /// A measurement to be made.
@@ -152,6 +166,14 @@ pub fn lead(rig: &mut Rig, order: Order) -> Result<Outcome, Failure> {
         Kind::UdpBandwidth => udp::lead_stream(rig, slice, len, Icrc::Library),
         Kind::UdpOwnIcrcBandwidth => udp::lead_stream(rig, slice, len, Icrc::Device),
         Kind::UdpNoIcrcBandwidth => udp::lead_stream(rig, slice, len, Icrc::None),
+        Kind::StreamLatency => rig.streams.lead(&rig.tcp, Way::Rdma, Work::PingPong, slice),
+        Kind::TokioTcpLatency => rig.streams.lead(&rig.tcp, Way::Tcp, Work::PingPong, slice),
+        Kind::StreamBandwidth | Kind::StreamRate => {
+            rig.streams.lead(&rig.tcp, Way::Rdma, Work::Pieces(len), slice)
+        }
+        Kind::TokioTcpBandwidth | Kind::TokioTcpRate => {
+            rig.streams.lead(&rig.tcp, Way::Tcp, Work::Pieces(len), slice)
+        }
     }
 }
 
@@ -201,6 +223,14 @@ impl<'a> Follower<'a> {
             Kind::UdpBandwidth => udp::follow_stream(rig, len, Icrc::Library),
             Kind::UdpOwnIcrcBandwidth => udp::follow_stream(rig, len, Icrc::Device),
             Kind::UdpNoIcrcBandwidth => udp::follow_stream(rig, len, Icrc::None),
+            Kind::StreamLatency => rig.streams.follow(&rig.tcp, Way::Rdma, Work::PingPong),
+            Kind::TokioTcpLatency => rig.streams.follow(&rig.tcp, Way::Tcp, Work::PingPong),
+            Kind::StreamBandwidth | Kind::StreamRate => {
+                rig.streams.follow(&rig.tcp, Way::Rdma, Work::Pieces(len))
+            }
+            Kind::TokioTcpBandwidth | Kind::TokioTcpRate => {
+                rig.streams.follow(&rig.tcp, Way::Tcp, Work::Pieces(len))
+            }
         }
     }
 }
@@ -220,7 +250,10 @@ impl Kind {
             | Self::UdpRate
             | Self::UdpBandwidth
             | Self::UdpOwnIcrcBandwidth
-            | Self::UdpNoIcrcBandwidth => true,
+            | Self::UdpNoIcrcBandwidth
+            | Self::TokioTcpLatency
+            | Self::TokioTcpBandwidth
+            | Self::TokioTcpRate => true,
             Self::SendLatency
             | Self::WriteLatency
             | Self::EventLatency
@@ -230,7 +263,10 @@ impl Kind {
             | Self::ReadBandwidth
             | Self::SendBandwidth
             | Self::WriteRate
-            | Self::WriteBatchRate => false,
+            | Self::WriteBatchRate
+            | Self::StreamLatency
+            | Self::StreamBandwidth
+            | Self::StreamRate => false,
         }
     }
 
@@ -244,7 +280,7 @@ impl Kind {
             | Self::UdpBandwidth
             | Self::UdpOwnIcrcBandwidth
             | Self::UdpNoIcrcBandwidth => 1 << 20,
-            Self::TcpBandwidth => 128 << 10,
+            Self::TcpBandwidth | Self::StreamBandwidth | Self::TokioTcpBandwidth => 128 << 10,
             Self::SendLatency
             | Self::WriteLatency
             | Self::EventLatency
@@ -258,7 +294,11 @@ impl Kind {
             | Self::UdpSpinLatency
             | Self::UdpUnconnectedLatency
             | Self::UdpBlockingLatency
-            | Self::UdpRate => 8,
+            | Self::UdpRate
+            | Self::StreamLatency
+            | Self::TokioTcpLatency
+            | Self::StreamRate
+            | Self::TokioTcpRate => 8,
         }
     }
 
@@ -286,7 +326,13 @@ impl Kind {
             | Self::UdpRate
             | Self::UdpBandwidth
             | Self::UdpOwnIcrcBandwidth
-            | Self::UdpNoIcrcBandwidth => None,
+            | Self::UdpNoIcrcBandwidth
+            | Self::StreamLatency
+            | Self::TokioTcpLatency
+            | Self::StreamBandwidth
+            | Self::TokioTcpBandwidth
+            | Self::StreamRate
+            | Self::TokioTcpRate => None,
         }
     }
 }

@@ -7,6 +7,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use socket2::{Domain, Socket, Type};
 use userdma::{AccessFlags, Cq, Mr, Qp, RemoteMr, RtrAttr, Rts, RtsAttr, Wc, WcOpcode, WcStatus, exchange};
 
+use super::stream::Streams;
 use super::udp::UdpSockets;
 use super::{Kind, Order, Setup};
 use crate::failure::Failure;
@@ -33,6 +34,7 @@ pub struct Rig {
     pub(super) large: Lane,
     pub(super) tcp: TcpStream,
     pub(super) udp: UdpSockets,
+    pub(super) streams: Streams,
 }
 
 /// A queue pair and its completion queue.
@@ -90,7 +92,8 @@ impl Rig {
             UdpSockets::open(tcp.local_addr()?.ip(), tcp.peer_addr()?.ip(), setup.recv_buffer, |ports| {
                 exchange_ports(stream, ports)
             })?;
-        Ok(Self { role, setup, mr, remote, small, large, tcp, udp })
+        let streams = Streams::connect(side, setup, stream, &tcp)?;
+        Ok(Self { role, setup, mr, remote, small, large, tcp, udp, streams })
     }
 
     /// Which part this side has.
@@ -125,7 +128,13 @@ impl Rig {
             | Kind::UdpRate
             | Kind::UdpBandwidth
             | Kind::UdpOwnIcrcBandwidth
-            | Kind::UdpNoIcrcBandwidth => {}
+            | Kind::UdpNoIcrcBandwidth
+            | Kind::StreamLatency
+            | Kind::TokioTcpLatency
+            | Kind::StreamBandwidth
+            | Kind::TokioTcpBandwidth
+            | Kind::StreamRate
+            | Kind::TokioTcpRate => {}
         }
         Ok(())
     }
