@@ -36,6 +36,11 @@ pub trait EventSink: Send + Sync {
     /// Whether it was taken is asked of [`EventKind::ConnectRequest`] only: if not (a backlog is full), the new identifier does
     /// not exist, the peer hears nothing and asks again later.
     fn push(&self, event: Event) -> bool;
+
+    /// Whether a peer who ends a connection is answered at once, so that nobody needs to call [`Manager::disconnect`] for that.
+    fn answers_disconnect(&self) -> bool {
+        false
+    }
 }
 
 /// A device that connections can be made on.

@@ -10,15 +10,15 @@
 //! On two machines (or in two terminals):
 //!
 //! ```text
-//! stream --on 10.0.0.1                        # the receiver: waits on TCP port 18521
+//! stream --on 10.0.0.1                        # the receiver: listens on port 18521
 //! stream --on 10.0.0.2 --to 10.0.0.1          # the sender
 //! ```
 
 use std::error::Error;
 use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
 
-use userdma::{AsyncCq, BlockingStream, Device, StreamAttr, StreamSetup, exchange};
+use userdma::{AsyncCq, BlockingStream, Device, RdmaListener, StreamAttr};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -46,20 +46,19 @@ pub(crate) fn run(args: &[&str]) -> Result {
     }
     match (on, to) {
         (None, None) => alone(["127.0.0.2", "127.0.0.3"], bytes, faults),
-        (Some(on), None) => receive(&open(on, faults)?, &TcpListener::bind((on, PORT))?),
-        (Some(on), Some(to)) => send(&open(on, faults)?, TcpStream::connect((to, PORT))?, bytes),
+        (Some(on), None) => receive(&mut listen(&open(on, faults)?)?),
+        (Some(on), Some(to)) => send(&open(on, faults)?, to, bytes),
         (None, Some(_)) => Err(USAGE.into()),
     }
 }
 
 /// Both sides in one program.
 pub(crate) fn alone([receiver, sender]: [&str; 2], bytes: u64, faults: &str) -> Result {
-    let listener = TcpListener::bind((receiver, PORT))?;
-    let devices = [open(receiver, faults)?, open(sender, faults)?];
+    let mut listener = listen(&open(receiver, faults)?)?;
+    let device = open(sender, faults)?;
     std::thread::scope(|scope| {
-        let receiving = scope.spawn(|| receive(&devices[0], &listener));
-        let sent = send(&devices[1], TcpStream::connect((receiver, PORT))?, bytes);
-        // If sending has failed, nobody connects.
+        let receiving = scope.spawn(move || receive(&mut listener));
+        let sent = send(&device, receiver, bytes);
         sent.and_then(|()| receiving.join().unwrap_or_else(|_| Err("the receiver panicked".into())))
     })
 }
@@ -68,20 +67,15 @@ fn open(on: &str, faults: &str) -> Result<Device> {
     Ok(Device::builder().name(on).faults(faults).open()?)
 }
 
-/// A stream to whoever is at the other end of the TCP connection.
-fn connect(device: &Device, mut tcp: TcpStream) -> Result<BlockingStream> {
-    let attr = StreamAttr::default();
-    let cq = AsyncCq::with_thread(device, StreamSetup::places(attr.messages))?;
-    let setup = StreamSetup::new(&device.alloc_pd()?, &cq, attr)?;
-    let (peer, offer) = exchange(&mut tcp, &(setup.endpoint(), setup.offer()))?;
-    let stream = setup.connect(&peer, &offer)?;
-    exchange(&mut tcp, &peer)?; // the other side has connected, too
-    Ok(stream.into_blocking())
+/// Listens on all addresses of the device.
+fn listen(device: &Device) -> Result<RdmaListener> {
+    let any = if device.gids().any(|gid| gid.ip().is_ipv4()) { "0.0.0.0" } else { "::" };
+    Ok(RdmaListener::bind_with(device, (any, PORT), StreamAttr::default(), AsyncCq::with_thread)?)
 }
 
 /// Receives from one sender.
-fn receive(device: &Device, listener: &TcpListener) -> Result {
-    let mut stream = connect(device, listener.accept()?.0)?;
+fn receive(listener: &mut RdmaListener) -> Result {
+    let mut stream = listener.accept_blocking(PATIENCE)?;
     let mut digest = Digest::default();
     let bytes = io::copy(&mut stream, &mut digest)?;
     stream.write_all(&digest.finish().to_be_bytes())?;
@@ -91,8 +85,8 @@ fn receive(device: &Device, listener: &TcpListener) -> Result {
 }
 
 /// Sends, and compares what it comes to on both sides.
-fn send(device: &Device, tcp: TcpStream, bytes: u64) -> Result {
-    let mut stream = connect(device, tcp)?;
+fn send(device: &Device, to: &str, bytes: u64) -> Result {
+    let mut stream = BlockingStream::connect(device, (to, PORT), PATIENCE)?;
     let mut digest = Digest::default();
     let mut piece = vec![0; 1 << 17];
     let started = userdma::uptime();
@@ -183,8 +177,10 @@ const USAGE: &str = "usage: stream [--on ADDRESS [--to ADDRESS]] [--bytes NUMBER
   --faults FAULTS    what a bad network does, as loss=0.001";
 
 const MULTIPLIER: u64 = 0x517c_c1b7_2722_0a95;
-/// The TCP port where the sides meet.
+/// Where the receiver listens.
 const PORT: u16 = 18521;
+/// How long one side waits for the other.
+const PATIENCE: Option<Duration> = Some(Duration::from_secs(60));
 
 #[cfg(test)]
 mod tests {

@@ -9,7 +9,7 @@
 //! On two machines (or in two terminals):
 //!
 //! ```text
-//! stream_http --on 10.0.0.1                        # the server: waits on TCP port 18522, for ever
+//! stream_http --on 10.0.0.1                        # the server: listens on port 18522, for ever
 //! stream_http --on 10.0.0.2 --to 10.0.0.1          # a client
 //! ```
 
@@ -22,8 +22,7 @@ use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use tokio::net::{TcpListener, TcpStream};
-use userdma::{AsyncCq, Device, Pd, RdmaStream, StreamAttr, StreamSetup, exchange_async};
+use userdma::{Device, RdmaListener, RdmaStream};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -36,7 +35,7 @@ async fn main() -> Result {
 pub(crate) async fn run(args: &[&str]) -> Result {
     match args {
         [] => alone("127.0.0.2", "127.0.0.3").await,
-        ["--on", on] => serve(on, &TcpListener::bind((*on, PORT)).await?).await,
+        ["--on", on] => serve(listen(on)?).await,
         ["--on", on, "--to", to] => client(on, to).await,
         ["-h" | "--help"] => {
             println!("{USAGE}");
@@ -47,44 +46,31 @@ pub(crate) async fn run(args: &[&str]) -> Result {
 }
 
 /// Both sides in one program.
-pub(crate) async fn alone(server: &'static str, on: &str) -> Result {
-    let listener = TcpListener::bind((server, PORT)).await?;
-    let task = tokio::spawn(async move { serve(server, &listener).await });
+pub(crate) async fn alone(server: &str, on: &str) -> Result {
+    let task = tokio::spawn(serve(listen(server)?));
     let result = client(on, server).await;
     task.abort();
     result
 }
 
-/// A stream to whoever is at the other end of the TCP connection.
-async fn connect(pd: &Pd, cq: &AsyncCq, mut tcp: TcpStream) -> Result<RdmaStream> {
-    let setup = StreamSetup::new(pd, cq, StreamAttr::default())?;
-    let (peer, offer) = exchange_async(&mut tcp, &(setup.endpoint(), setup.offer())).await?;
-    let stream = setup.connect(&peer, &offer)?;
-    exchange_async(&mut tcp, &peer).await?; // the other side has connected, too
-    Ok(stream)
+fn listen(on: &str) -> Result<RdmaListener> {
+    let device = Device::open(on)?;
+    let address = device.gids().next().ok_or("a device without an address")?.ip();
+    Ok(RdmaListener::bind(&device, (address, PORT))?)
 }
 
 /// Serves every client that connects, each with a task and a stream of its own.
-async fn serve(on: &str, listener: &TcpListener) -> Result {
-    let device = Device::open(on)?;
-    let pd = device.alloc_pd()?;
-    let cq = AsyncCq::with_tokio(&device, CLIENTS * StreamSetup::places(StreamAttr::default().messages))?;
-    println!("server: {} answers on {on}", device.name());
+async fn serve(mut listener: RdmaListener) -> Result {
+    println!("server: answers on {}", listener.local_addr());
     loop {
-        let (tcp, from) = listener.accept().await?;
-        let (pd, cq) = (pd.clone(), cq.clone());
+        let stream = listener.accept().await?;
         tokio::spawn(async move {
-            let served = async {
-                let io = TokioIo::new(connect(&pd, &cq, tcp).await?);
-                Ok::<_, Box<dyn Error + Send + Sync>>(
-                    hyper::server::conn::http1::Builder::new()
-                        .serve_connection(io, service_fn(answer))
-                        .await?,
-                )
-            };
-            match served.await {
-                Ok(()) => println!("server: {from} is done"),
-                Err(error) => println!("server: {from}: {error}"),
+            let from = stream.peer_addr();
+            let connection = hyper::server::conn::http1::Builder::new()
+                .serve_connection(TokioIo::new(stream), service_fn(answer));
+            match connection.await {
+                Ok(()) => println!("server: {from:?} is done"),
+                Err(error) => println!("server: {from:?}: {error}"),
             }
         });
     }
@@ -107,9 +93,7 @@ async fn answer(request: Request<Incoming>) -> std::result::Result<Response<Full
 
 /// Asks for small and large things over one connection, and looks at every byte.
 async fn client(on: &str, to: &str) -> Result {
-    let device = Device::open(on)?;
-    let cq = AsyncCq::with_tokio(&device, StreamSetup::places(StreamAttr::default().messages))?;
-    let stream = connect(&device.alloc_pd()?, &cq, TcpStream::connect((to, PORT)).await?).await?;
+    let stream = RdmaStream::connect(&Device::open(on)?, (to, PORT)).await?;
     let (mut requests, connection) = handshake(TokioIo::new(stream)).await?;
     let task = tokio::spawn(connection);
 
@@ -170,7 +154,5 @@ const PAGE: usize = 1 << 20;
 const PAGES: u32 = 50;
 /// Small requests.
 const ECHOES: u32 = 1000;
-/// Clients that find a place in the server's completion queue.
-const CLIENTS: u32 = 64;
-/// The TCP port where the sides meet.
+/// Where the server listens.
 const PORT: u16 = 18522;

@@ -37,8 +37,8 @@ pub use qp::AsyncQp;
 pub use receives::{Received, Receives};
 pub use request::{AtomicRequest, WorkRequest};
 pub use stream::{
-    BlockingStream, RdmaReadHalf, RdmaStream, RdmaWriteHalf, StreamAttr, StreamError, StreamOffer,
-    StreamSetup,
+    BlockingStream, RdmaListener, RdmaReadHalf, RdmaStream, RdmaWriteHalf, StreamAttr, StreamError,
+    StreamOffer, StreamSetup,
 };
 #[cfg(feature = "tokio")]
 pub use tokio::exchange_async;

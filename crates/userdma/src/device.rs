@@ -4,11 +4,13 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use userdma_host::{DeviceInfo, FaultStats, Faults, Host, HostConfig, Stats};
 use userdma_verbs::{AsyncEvent, DeviceAttr, Gid, PortAttr};
 
+use crate::connect::Connections;
 use crate::{CompChannel, Cq, Error, Pd};
 
 /// The devices of this machine: one for each interface that is up and has an address, loopback last.
@@ -30,6 +32,7 @@ pub fn devices() -> io::Result<Vec<DeviceInfo>> {
 #[derive(Clone)]
 pub struct Device {
     pub(crate) host: Host,
+    pub(crate) connections: Arc<Connections>,
 }
 
 /// What is asked of a device before it is opened.
@@ -282,7 +285,7 @@ impl DeviceBuilder {
             recv_buffer: self.recv_buffer,
             ..HostConfig::default()
         };
-        Ok(Device { host: Host::open(&config)? })
+        Ok(Device { host: Host::open(&config)?, connections: Arc::default() })
     }
 }
 

@@ -9,7 +9,9 @@
 //! A [`Device`] has protection domains ([`Pd`]), in which memory is registered ([`Mr`]) and queue pairs are made: [`AsyncQp`],
 //! whose operations are futures, or [`Qp`], to which work requests are posted. What has ended appears in a completion
 //! queue: [`AsyncCq`] resolves futures with it, [`Cq`] is polled or waited for. Two queue pairs are connected when each
-//! side has told the other its [`Endpoint`] and, for one-sided operations, a [`RemoteMr`]; [`exchange`] does it over TCP.
+//! side has told the other its [`Endpoint`] and, for one-sided operations, a [`RemoteMr`]; [`exchange`] does it over TCP. Or
+//! one side has a [`Listener`], and the other asks it for a [`Connection`], by address and port. [`RdmaStream`] is what a TCP
+//! socket is: bytes, and nothing of the above.
 //!
 //! They have the names of the verbs. What the types guarantee: memory that a device or a peer may change is never borrowed,
 //! only copied; a posted operation holds its memory until its completion; a queue pair that is not connected has no
@@ -72,13 +74,15 @@
 //!
 //! # Features
 //!
-//! * `tokio`: [`AsyncCq`] gets `with_tokio`, and there is `exchange_async`. Without it nothing of tokio is built.
+//! * `tokio`: [`AsyncCq`] gets `with_tokio`, there is `exchange_async`, and streams are `AsyncRead` and `AsyncWrite`. Without it
+//!   nothing of tokio is built.
 
 #![deny(unsafe_code)]
 
 mod ah;
 mod asynch;
 mod channel;
+mod connect;
 mod cq;
 mod device;
 mod error;
@@ -108,11 +112,12 @@ pub use ah::{Ah, UdDest};
 #[cfg(feature = "tokio")]
 pub use asynch::exchange_async;
 pub use asynch::{
-    AsyncCq, AsyncQp, AtomicRequest, BindRequest, BlockingStream, CqDriver, Payload, RdmaReadHalf,
-    RdmaStream, RdmaWriteHalf, Received, Receives, Slices, StreamAttr, StreamError, StreamOffer, StreamSetup,
-    Turn, WorkRequest, WrError,
+    AsyncCq, AsyncQp, AtomicRequest, BindRequest, BlockingStream, CqDriver, Payload, RdmaListener,
+    RdmaReadHalf, RdmaStream, RdmaWriteHalf, Received, Receives, Slices, StreamAttr, StreamError,
+    StreamOffer, StreamSetup, Turn, WorkRequest, WrError,
 };
 pub use channel::{CompChannel, CqEvent};
+pub use connect::{ConnAttr, Connect, ConnectError, Connection, Depths, Listener, Request};
 pub use cq::Cq;
 pub use device::{Device, DeviceBuilder, devices};
 pub use error::{Error, OpenError};

@@ -11,6 +11,7 @@ mod ud;
 use std::fmt;
 use std::marker::PhantomData;
 
+use userdma_host::Host;
 use userdma_verbs::{QpAttr, QpCap, QpState, Qpn};
 
 use crate::{Cq, Endpoint, Error};
@@ -62,6 +63,11 @@ impl<S> Qp<S> {
     /// The same, with its state left to the caller's account.
     pub(crate) fn into_unchecked(self) -> Qp<Unchecked> {
         Qp::new(self.inner)
+    }
+
+    /// Its device.
+    pub(crate) fn host(&self) -> &Host {
+        self.inner.host()
     }
 
     /// Whether both its queues complete on `cq`.

@@ -185,10 +185,14 @@ impl State {
     }
 
     fn tell(&mut self, event: Event) {
-        let (id, is_request) = (event.id, event.kind == EventKind::ConnectRequest);
+        let (id, kind) = (event.id, event.kind);
         let Some(sink) = self.sinks.get(&event.listener.unwrap_or(id)).cloned() else { return };
         let is_taken = sink.push(event);
-        if !is_request {
+        if kind == EventKind::Disconnected && sink.answers_disconnect() {
+            // If this side has ended it, there is nothing to answer.
+            let _ = self.ids.disconnect(self.now, id);
+        }
+        if kind != EventKind::ConnectRequest {
             return;
         }
         if is_taken {

@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use userdma_host::Host;
 use userdma_verbs::{
     AccessFlags, AtomicOp, QpAttr, QpAttrMask, QpCap, QpState, Qpn, RKey, RemoteAddr, SendOp,
 };
@@ -68,12 +69,27 @@ impl AsyncQp<Init> {
     /// The reason; the queue pair is destroyed.
     pub fn connect_with(self, peer: &Endpoint, rtr: &RtrAttr, rts: &RtsAttr) -> Result<AsyncQp<Rts>, Error> {
         self.owner.0.with_qp(|qp| qp.connect_shared(peer, rtr, rts)).unwrap_or(Ok(()))?;
+        Ok(self.into_connected())
+    }
+
+    /// Sets attributes, for somebody who takes it to RTS.
+    pub(crate) fn modify_init(&self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), Error> {
+        self.owner.0.with_qp(|qp| qp.modify(attr, mask)).unwrap_or(Ok(()))
+    }
+
+    /// The same, which somebody has taken to RTS.
+    pub(crate) fn into_connected(self) -> AsyncQp<Rts> {
         let Self { owner, cap, endpoint, .. } = self;
-        Ok(AsyncQp { owner, cap, endpoint, state: PhantomData })
+        AsyncQp { owner, cap, endpoint, state: PhantomData }
     }
 }
 
 impl<S> AsyncQp<S> {
+    /// Its device.
+    pub(crate) fn host(&self) -> &Host {
+        self.owner.0.host()
+    }
+
     /// Its operations, for streams.
     pub(super) fn shared(&self) -> &Arc<QpShared> {
         &self.owner.0

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
+use userdma_host::Host;
 use userdma_verbs::{PostError, Qpn, Wc, WcOpcode, WcStatus};
 
 use super::cq::Handle;
@@ -79,6 +80,10 @@ impl QpShared {
 
     pub(super) fn qpn(&self) -> Qpn {
         self.qpn
+    }
+
+    pub(super) fn host(&self) -> &Host {
+        self.handle.core().cq().host()
     }
 
     pub(super) fn places(&self) -> u32 {

@@ -11,6 +11,7 @@
 //! [`flow`] has the protocol, [`offer`] what both sides say before.
 
 mod blocking;
+mod connect;
 mod error;
 mod flow;
 mod gather;
@@ -24,6 +25,7 @@ mod tokio;
 mod watch;
 
 pub use blocking::BlockingStream;
+pub use connect::RdmaListener;
 pub use error::StreamError;
 pub use halves::{RdmaReadHalf, RdmaStream, RdmaWriteHalf};
 pub use offer::StreamOffer;

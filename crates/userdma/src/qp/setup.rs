@@ -123,6 +123,16 @@ impl Qp<Init> {
     pub fn connect_with(self, peer: &Endpoint, rtr: &RtrAttr, rts: &RtsAttr) -> Result<Qp<Rts>, Error> {
         self.to_rtr(peer, rtr)?.finish(rts)
     }
+
+    /// Sets attributes, for somebody who takes it to RTS.
+    pub(crate) fn modify_init(&self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), Error> {
+        self.inner.modify(attr, mask)
+    }
+
+    /// The same, which somebody has taken to RTS.
+    pub(crate) fn into_connected(self) -> Qp<Rts> {
+        Qp::new(self.inner)
+    }
 }
 
 impl Qp<Rtr> {

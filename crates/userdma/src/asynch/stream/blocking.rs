@@ -1,13 +1,13 @@
 //! Streams for threads.
 
 use std::io::{self, IoSlice, Read, Write};
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
+use std::sync::Mutex;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::halves::{RdmaReadHalf, RdmaWriteHalf};
-use crate::cq::{Deadline, lock};
+use crate::connect::poll_blocking;
+use crate::cq::lock;
 
 /// An [`RdmaStream`](crate::RdmaStream) whose reads and writes wait. Made by
 /// [`RdmaStream::into_blocking`](crate::RdmaStream::into_blocking); somebody else drives: take
@@ -101,35 +101,7 @@ impl Write for BlockingStream {
 /// Sleeps until `poll` is ready, or time is up.
 fn wait<T>(
     timeout: Option<Duration>,
-    mut poll: impl FnMut(&mut Context<'_>) -> Poll<io::Result<T>>,
+    poll: impl FnMut(&mut Context<'_>) -> Poll<io::Result<T>>,
 ) -> io::Result<T> {
-    // Mostly it is ready at once, and nobody needs to be woken.
-    if let Poll::Ready(result) = poll(&mut Context::from_waker(Waker::noop())) {
-        return result;
-    }
-    let deadline = Deadline::after(timeout);
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let mut cx = Context::from_waker(&waker);
-    loop {
-        if let Poll::Ready(result) = poll(&mut cx) {
-            return result;
-        }
-        match deadline.left() {
-            None => std::thread::park(),
-            Some(Duration::ZERO) => return Err(io::ErrorKind::TimedOut.into()),
-            Some(left) => std::thread::park_timeout(left),
-        }
-    }
-}
-
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.0.unpark();
-    }
+    poll_blocking(timeout, poll).unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into()))
 }

@@ -1,6 +1,7 @@
 //! Streams and their halves, as programs hold them.
 
 use std::io::{self, IoSlice};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -9,6 +10,7 @@ use userdma_verbs::Qpn;
 use super::blocking::BlockingStream;
 use super::flow::Sizes;
 use super::shared::Shared;
+use crate::connect::Link;
 
 /// A stream of bytes in both directions over a reliable connection: what a TCP socket is, with the device's packets.
 ///
@@ -78,7 +80,12 @@ impl RdmaStream {
 
     /// Its queue pair's number; `None` once the connection is broken and gone.
     pub fn qpn(&self) -> Option<Qpn> {
-        self.read.owner.shared.with_qp(crate::AsyncQp::qpn)
+        self.read.owner.shared.with_owner(|owner| owner.qp.qpn())
+    }
+
+    /// The peer's address and port; `None` if the connection manager has not made the connection.
+    pub fn peer_addr(&self) -> Option<SocketAddr> {
+        self.read.owner.shared.with_owner(|owner| owner.link.as_ref().map(Link::peer_addr)).flatten()
     }
 
     /// Bytes that may have been sent and not been read, in each direction: what both sides have agreed on.

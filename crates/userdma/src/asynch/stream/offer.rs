@@ -20,6 +20,14 @@ impl StreamOffer {
         Self { magic: MAGIC, ring, messages }
     }
 
+    /// The offer in the private data of a connection, which may be anything.
+    pub(super) fn of(private_data: &[u8]) -> Self {
+        let mut bytes = [0; Self::LEN];
+        let len = private_data.len().min(Self::LEN);
+        bytes[..len].copy_from_slice(&private_data[..len]);
+        Self::decode(&bytes)
+    }
+
     /// Where the ring lies.
     pub fn ring(&self) -> RemoteMr {
         self.ring

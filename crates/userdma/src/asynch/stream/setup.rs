@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use userdma_verbs::{AccessFlags, AckTimeout};
 
-use super::flow::{Flow, UNDER_WAY};
+use super::flow::{Flow, Sizes, UNDER_WAY};
 use super::halves::RdmaStream;
 use super::offer::{MESSAGES, RINGS, StreamOffer};
 use super::shared::Shared;
-use super::state::State;
+use super::state::{Owner, State};
 use super::watch;
 use crate::asynch::ops::Key;
 use crate::asynch::request::Request;
-use crate::qp::{Init, Rts};
+use crate::qp::Init;
 use crate::{AsyncCq, AsyncQp, Endpoint, Error, Mr, Pd, RtrAttr, RtsAttr};
 
 /// Attributes of a stream.
@@ -73,6 +73,12 @@ impl Default for StreamAttr {
 #[must_use = "a stream is connected by `connect`"]
 pub struct StreamSetup {
     qp: AsyncQp<Init>,
+    rest: Rest,
+}
+
+/// What a stream has besides its queue pair.
+#[derive(Debug)]
+pub(super) struct Rest {
     recvs: VecDeque<Key>,
     ring: Mr,
     pd: Pd,
@@ -107,7 +113,7 @@ impl StreamSetup {
         let ring = pd.alloc(len, AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE)?;
         let recvs = (0..attr.messages).map(|_| qp.shared().submit(Request::Recv(().into()))).collect();
         let offer = StreamOffer::new(ring.remote(), attr.messages);
-        Ok(Self { qp, recvs, ring, pd: pd.clone(), offer, attr })
+        Ok(Self { qp, rest: Rest { recvs, ring, pd: pd.clone(), offer, attr } })
     }
 
     /// What the peer needs to connect the queue pair.
@@ -117,7 +123,7 @@ impl StreamSetup {
 
     /// What the peer needs to know of the stream.
     pub fn offer(&self) -> StreamOffer {
-        self.offer
+        self.rest.offer
     }
 
     /// Connects. It does not wait for the peer. What is written before the peer has connected is sent again after an ACK
@@ -127,24 +133,35 @@ impl StreamSetup {
     /// [`Error::StreamOffer`] if the peer's offer is of no use; else as
     /// [`AsyncQp::connect_with`](crate::AsyncQp::connect_with).
     pub fn connect(self, peer: &Endpoint, offer: &StreamOffer) -> Result<RdmaStream, Error> {
-        let (rtr, rts) = (self.attr.rtr, self.attr.rts);
-        self.start(offer, |qp| qp.connect_with(peer, &rtr, &rts))
+        let Self { qp, rest } = self;
+        let sizes = rest.agree(offer)?;
+        let qp = qp.connect_with(peer, &rest.attr.rtr, &rest.attr.rts)?;
+        rest.start(Owner { link: None, qp }, sizes, offer)
     }
 
-    /// Starts the stream over the queue pair, which somebody connects.
-    pub(super) fn start(
-        self,
-        offer: &StreamOffer,
-        connect: impl FnOnce(AsyncQp<Init>) -> Result<AsyncQp<Rts>, Error>,
-    ) -> Result<RdmaStream, Error> {
-        let sizes = offer.agree(&self.offer)?;
+    pub(super) fn attr(&self) -> StreamAttr {
+        self.rest.attr
+    }
+
+    pub(super) fn into_parts(self) -> (AsyncQp<Init>, Rest) {
+        (self.qp, self.rest)
+    }
+}
+
+impl Rest {
+    /// The sizes of a stream with a peer who offers this.
+    pub(super) fn agree(&self, theirs: &StreamOffer) -> Result<Sizes, Error> {
+        theirs.agree(&self.offer)
+    }
+
+    /// Starts the stream over a connected queue pair.
+    pub(super) fn start(self, owner: Owner, sizes: Sizes, theirs: &StreamOffer) -> Result<RdmaStream, Error> {
         // At most ours, which is at most 2^28.
         let len = usize::try_from(sizes.ring).unwrap_or(0);
         let out = self.pd.alloc(len, AccessFlags::empty())?;
-        let qp = connect(self.qp)?;
-        let operations = Arc::clone(qp.shared());
-        let state = State::new(Flow::new(sizes), qp, self.recvs);
-        let shared = Shared::start(operations, state, [self.ring, out], offer.ring());
+        let operations = Arc::clone(owner.qp.shared());
+        let state = State::new(Flow::new(sizes), owner, self.recvs);
+        let shared = Shared::start(operations, state, [self.ring, out], theirs.ring());
         if let Some(interval) = self.attr.keep_alive {
             watch::add(&shared, interval)?;
         }

@@ -13,11 +13,11 @@ use userdma_verbs::{RemoteAddr, SendOp};
 use super::error::StreamError;
 use super::flow::Message;
 use super::gather::Gather;
-use super::state::{State, Until};
+use super::state::{Owner, State, Until};
 use crate::asynch::qp_state::QpShared;
 use crate::asynch::request::Request;
 use crate::cq::lock;
-use crate::{AsyncQp, Mr, RemoteMr};
+use crate::{Mr, RemoteMr};
 
 /// The stream.
 #[derive(Debug)]
@@ -126,8 +126,8 @@ impl Shared {
         });
     }
 
-    /// Asks the queue pair something; `None` once it is destroyed.
-    pub(super) fn with_qp<R>(&self, ask: impl FnOnce(&AsyncQp) -> R) -> Option<R> {
+    /// Asks connection or queue pair something; `None` once they are gone.
+    pub(super) fn with_owner<R>(&self, ask: impl FnOnce(&Owner) -> R) -> Option<R> {
         lock(&self.state).owner.as_ref().map(ask)
     }
 

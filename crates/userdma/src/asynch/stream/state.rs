@@ -7,13 +7,22 @@ use super::error::StreamError;
 use super::flow::Flow;
 use crate::AsyncQp;
 use crate::asynch::ops::Key;
+use crate::connect::Link;
+
+/// What a stream keeps.
+#[derive(Debug)]
+pub(super) struct Owner {
+    /// The connection, if the connection manager has made it. Before the queue pair: no event finds that destroyed.
+    pub(super) link: Option<Link>,
+    pub(super) qp: AsyncQp,
+}
 
 /// What changes of a stream.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) flow: Flow,
     /// `None` once the queue pair is destroyed.
-    pub(super) owner: Option<AsyncQp>,
+    pub(super) owner: Option<Owner>,
     /// Sends and receives that have not completed, in the order of their posting, which is that of their completions.
     pub(super) sends: VecDeque<Key>,
     pub(super) recvs: VecDeque<Key>,
@@ -37,7 +46,7 @@ pub(super) enum Until {
 }
 
 impl State {
-    pub(super) fn new(flow: Flow, owner: AsyncQp, recvs: VecDeque<Key>) -> Self {
+    pub(super) fn new(flow: Flow, owner: Owner, recvs: VecDeque<Key>) -> Self {
         Self {
             flow,
             owner: Some(owner),
@@ -105,7 +114,7 @@ impl State {
         if self.failure.is_some() {
             return;
         }
-        if let (StreamError::Protocol(_), Some(qp)) = (&failure, &self.owner) {
+        if let (StreamError::Protocol(_), Some(Owner { qp, .. })) = (&failure, &self.owner) {
             // A device that is not usable has broken it.
             let _ = qp.modify_to_err();
         }
@@ -120,8 +129,8 @@ impl State {
         [reader, writer.map(|(_, waker)| waker)]
     }
 
-    /// The queue pair, if nobody needs it any more: to be dropped without the lock.
-    pub(super) fn take_owner(&mut self) -> Option<AsyncQp> {
+    /// Connection and queue pair, if nobody needs them any more: to be dropped without the lock.
+    pub(super) fn take_owner(&mut self) -> Option<Owner> {
         let is_done = self.is_left && (self.failure.is_some() || self.flow.has_left());
         if is_done { self.owner.take() } else { None }
     }
