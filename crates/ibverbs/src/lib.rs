@@ -46,5 +46,6 @@ mod settings;
 mod signals;
 mod srq;
 mod symbols;
+mod ucma;
 mod unsupported;
 mod wr;
