@@ -22,9 +22,9 @@ cm_ucx() {
     fi
     chmod a+rx "$work/ucpcs"
     # shellcheck disable=SC2054
-    cm_env=(env UCX_TLS=rc_verbs,ud_verbs UCX_SOCKADDR_TLS_PRIORITY=rdmacm UCX_WARN_UNUSED_ENV_VARS=n)
+    cm_env=(env UCX_TLS=rc_verbs,ud_verbs UCX_SOCKADDR_TLS_PRIORITY=rdmacm UCX_WARN_UNUSED_ENV_VARS=n stdbuf -oL)
     for api in stream tag am; do
-        cm "UCX's ucp_client_server -c $api" 'was received' 'TEST SUCCESS|was received' \
+        cm "UCX's ucp_client_server -c $api" 'TEST SUCCESS' 'Client: iteration #50' \
             endless "$work/ucpcs" -l @ -p % -c $api -i 50 -s 20000 -- "$work/ucpcs" -a @ -p % -c $api -i 50 -s 20000
     done
     cm_env=()

@@ -19,7 +19,8 @@ else
     done
     cm_at=10.61.0.1
     if have fi_pingpong; then
-        cm_space=sockets
+        # Its server asks for 127.0.0.1, and would get the device of that.
+        cm_space=sockets cm_server=10.61.0.1 cm_client=10.61.0.2
         for size in 8 65536; do
             cm "two hosts: fi_pingpong, $size bytes" '' '^[0-9]+[kmg]? +[0-9]' fi_pingpong -p verbs -e msg -B % -I 100 -S $size -c -- \
                 fi_pingpong -p verbs -e msg -P % -I 100 -S $size -c @
