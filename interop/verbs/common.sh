@@ -2,7 +2,7 @@
 # shellcheck shell=bash disable=SC2034,SC2154
 passed=0 failed=0 skipped=0
 pass() { passed=$((passed + 1)); echo "ok    $1"; }
-bad() { failed=$((failed + 1)); echo "FAILED: $1"; sed 's/^/        /' "$work/out" | tail -25; }
+bad() { failed=$((failed + 1)); echo "FAILED: $1"; sed 's/^/        /' "$work/out" | cut -c1-300 | tail -25; }
 skip() { skipped=$((skipped + 1)); echo "SKIP: $1"; }
 have() { command -v "$1" > /dev/null 2>&1; }
 is_root() { [ "$(id -u)" -eq 0 ]; }
@@ -52,6 +52,14 @@ namespace() { # NAME
     namespaces+=("$1")
     ip -n "$1" link set lo up
 }
+# Two of them with a cable between.
+join() { # NAME OTHER
+    namespace "$1" && namespace "$2" || return
+    ip link add name userdma0 netns "$1" type veth peer name userdma0 netns "$2" &&
+        ip -n "$1" address add 10.61.0.1/24 dev userdma0 && ip -n "$2" address add 10.61.0.2/24 dev userdma0 &&
+        ip -n "$1" address add fd61::1/64 dev userdma0 nodad && ip -n "$2" address add fd61::2/64 dev userdma0 nodad &&
+        ip -n "$1" link set userdma0 up && ip -n "$2" link set userdma0 up
+} > "$work/out" 2>&1
 remove_namespaces() {
     local name
     for name in "${namespaces[@]}"; do ip netns del "$name"; done

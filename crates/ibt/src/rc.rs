@@ -74,8 +74,8 @@ impl Rc {
         match to {
             QpState::Reset => return self.reset(ctx),
             QpState::Err => {
-                self.resp.forget_responses();
-                return self.enter_error(ctx);
+                self.resp.end();
+                return self.go_to_error(ctx);
             }
             QpState::Init | QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe => {}
         }
@@ -225,6 +225,12 @@ impl Rc {
     /// Takes the queue pair to ERR and flushes what is posted. Answers that are queued still leave: among them is
     /// the NAK that tells the peer why.
     fn enter_error(&mut self, ctx: &mut Ctx<'_>) {
+        self.resp.owed = None;
+        self.go_to_error(ctx);
+    }
+
+    /// The same, and what is to be acknowledged still is.
+    fn go_to_error(&mut self, ctx: &mut Ctx<'_>) {
         let is_new = self.standing.fail(ctx);
         self.req.stop(ctx.window);
         self.flush(ctx);

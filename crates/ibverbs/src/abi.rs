@@ -17,4 +17,4 @@ pub(crate) use objects::{Ah, AsyncEvent, CompChannel, Cq, CqEx, DataBuf, Mr, Mw,
 pub(crate) use work::{BindMwInfo, MwBind, RecvWr, SendWr, Sge, Wc};
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -5,12 +5,13 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use userdma_host::cm::{DeviceEntry, Devices};
 use userdma_host::{DeviceSpec, DevicesError, Host, HostConfig, Stats};
 
 use crate::answer::{INVALID, Refused, number, pointer, set_errno};
 use crate::lids::{self, Lids};
 use crate::log::{self, Level};
-use crate::{abi, explain, hooks, port, settings, trace};
+use crate::{abi, explain, hooks, port, settings, trace, ucma};
 
 /// A device of the list. It exists as long as the process: programs compare and keep the pointers.
 #[repr(C)]
@@ -121,6 +122,39 @@ pub(crate) unsafe extern "C" fn get_device_index(device: *mut abi::Device) -> c_
         let place = lock(&KNOWN).iter().position(|&known| known == device.addr()).ok_or(INVALID)?;
         c_int::try_from(place).map_err(|_| INVALID)
     })
+}
+
+/// The GUID of the device with this place in the list, in network order.
+pub(crate) fn guid_at(place: usize) -> Option<[u8; 8]> {
+    known().nth(place).map(|device| device.guid)
+}
+
+/// The devices of this process, for connections.
+pub(crate) struct Table;
+
+impl Devices for Table {
+    fn list(&self) -> Vec<DeviceEntry> {
+        // Looks for new ones. If that fails, those that are known are there still.
+        let _ = list();
+        known()
+            .map(|device| DeviceEntry {
+                name: device.spec.name.clone(),
+                guid: device.guid,
+                addresses: device.spec.addresses.clone(),
+            })
+            .collect()
+    }
+
+    fn open(&self, place: usize) -> Result<Arc<dyn AsRef<Host> + Send + Sync>, i32> {
+        let device = known().nth(place).ok_or(libc::ENODEV)?;
+        Ok(device.open().map_err(|Refused(errno)| errno)?)
+    }
+}
+
+impl AsRef<Host> for OpenDevice {
+    fn as_ref(&self) -> &Host {
+        &self.host
+    }
 }
 
 impl DeviceObject {
@@ -273,8 +307,10 @@ pub(crate) unsafe extern "C" fn read_sysfs_file(
 ) -> c_int {
     // SAFETY: the caller gives two strings.
     let (dir, file) = unsafe { (CStr::from_ptr(dir), CStr::from_ptr(file)) };
+    // Which version of the connection manager's commands there is, only librdmacm asks, and only in this way.
+    let own = (dir == SYSFS && file == c"class/misc/rdma_cm/abi_version").then(|| ucma::ABI_VERSION.into());
     let path = format!("{}/{}", dir.to_string_lossy(), file.to_string_lossy());
-    let Ok(mut bytes) = std::fs::read(path) else {
+    let Some(mut bytes) = own.or_else(|| std::fs::read(path).ok()) else {
         set_errno(Refused(libc::ENOENT));
         return -1;
     };
@@ -294,7 +330,7 @@ pub(crate) unsafe extern "C" fn read_sysfs_file(
 
 /// `ibv_get_sysfs_path`.
 pub(crate) extern "C" fn get_sysfs_path() -> *const c_char {
-    c"/sys".as_ptr()
+    SYSFS.as_ptr()
 }
 
 /// A panic while one of these locks is held leaves a table whole.
@@ -302,6 +338,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+const SYSFS: &CStr = c"/sys";
 /// `IBV_NODE_CA`.
 const NODE_CA: c_int = 1;
 

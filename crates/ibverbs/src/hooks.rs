@@ -17,6 +17,8 @@
 //! * Hooks are called at any time: before our constructor, in handlers of signals, in children of `vfork`. Only the first
 //!   look at the copy makes it, and a child of `vfork` never does.
 //!
+//! The connection manager's device is no file: it opens as a channel of `ucma`, and `write` to one is a command.
+//!
 //! Not reached are system calls without the C library, links of the program's own that lead to those directories, and calls
 //! that the C library makes of itself.
 
@@ -30,9 +32,11 @@ mod path;
 mod real;
 mod redirect;
 mod render;
+mod socket;
 mod stat;
 mod tree;
 mod walk;
+mod write;
 
 pub(crate) use real::{first_free_number, warn_of_unusable};
 pub(crate) use render::View;
@@ -41,7 +45,7 @@ use std::ffi::c_int;
 
 /// A function of the C library that takes a path: `path_hook!(access(@path, mode: c_int) -> c_int, ACCESS, CWD)` has its
 /// arguments, of which `@path` stands for the path, the function behind it, and the directory of relative paths. A fourth
-/// argument says what to call instead of that function. In tests, which are programs, nothing stands in front of the C library;
+/// argument says what to call instead of that function, a fifth what to make of the answer for other paths. In tests, which are programs, nothing stands in front of the C library;
 /// the functions only have to exist.
 macro_rules! path_hook {
     ($name:ident($($before:ident: $before_type:ty,)* @path $(, $after:ident: $after_type:ty)*) -> $ret:ty,
@@ -50,7 +54,8 @@ macro_rules! path_hook {
             |path, _kind, next| next($($before,)* path $(, $after)*));
     };
     ($name:ident($($before:ident: $before_type:ty,)* @path $(, $after:ident: $after_type:ty)*) -> $ret:ty,
-     $next:ident, $dir:expr, |$path:ident, $kind:ident, $function:ident| $ours:expr) => {
+     $next:ident, $dir:expr, |$path:ident, $kind:ident, $function:ident| $ours:expr
+     $(, |$result:ident| $otherwise:expr)?) => {
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub(crate) unsafe extern "C-unwind" fn $name(
             $($before: $before_type,)*
@@ -65,7 +70,9 @@ macro_rules! path_hook {
                     return $crate::hooks::missing();
                 };
                 if !$crate::hooks::path::concerns(path) {
-                    return $function($($before,)* path $(, $after)*);
+                    let answer = $function($($before,)* path $(, $after)*);
+                    $(let answer = { let $result = answer; $otherwise };)?
+                    return answer;
                 }
                 $crate::hooks::redirect::with($dir, path, |$path, $kind| $ours)
             }

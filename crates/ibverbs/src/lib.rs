@@ -48,5 +48,6 @@ mod signals;
 mod srq;
 mod symbols;
 mod trace;
+mod ucma;
 mod unsupported;
 mod wr;

@@ -7,6 +7,7 @@ use crate::abi;
 
 /// `struct ib_uverbs_ah_attr`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub(crate) struct KernAhAttr {
     pub(crate) dgid: [u8; 16],
     pub(crate) flow_label: u32,
@@ -25,6 +26,7 @@ pub(crate) struct KernAhAttr {
 
 /// `struct ib_uverbs_qp_attr`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub(crate) struct KernQpAttr {
     pub(crate) qp_attr_mask: u32,
     pub(crate) qp_state: u32,
@@ -57,6 +59,7 @@ pub(crate) struct KernQpAttr {
 
 /// `struct ib_user_path_rec`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub(crate) struct KernPathRec {
     pub(crate) dgid: [u8; 16],
     pub(crate) sgid: [u8; 16],

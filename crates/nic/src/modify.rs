@@ -54,6 +54,10 @@ impl Shard {
             }
         }
         self.drive(now, index, |machine, ctx| machine.modify(ctx, to, attr, mask, path));
+        if to == QpState::Err {
+            // The program may give the queue pair up right after this.
+            self.release_owed_ack(index);
+        }
         if to == QpState::Reset {
             self.unbind_window(index);
             self.forget(index, qpn);

@@ -171,9 +171,14 @@ impl Shard {
     #[inline]
     pub fn release_acks(&mut self) {
         while let Some(index) = self.ack_timers.pop_due(Time::NEVER) {
-            if self.qps.get(index).is_some_and(|qp| qp.transport.ack_owed_since().is_some()) {
-                self.release_ack(index);
-            }
+            self.release_owed_ack(index);
+        }
+    }
+
+    /// Lets an acknowledgement that a queue pair owes leave with the next polls.
+    pub(crate) fn release_owed_ack(&mut self, index: u32) {
+        if self.qps.get(index).is_some_and(|qp| qp.transport.ack_owed_since().is_some()) {
+            self.release_ack(index);
         }
     }
 

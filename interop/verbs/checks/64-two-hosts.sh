@@ -1,13 +1,5 @@
 # Two network namespaces that a cable joins: default devices, IPv4 and IPv6, as root and as nobody.
 # shellcheck shell=bash disable=SC2034,SC2154
-join() { # NAME OTHER
-    namespace "$1" && namespace "$2" || return
-    ip link add name userdma0 netns "$1" type veth peer name userdma0 netns "$2" &&
-        ip -n "$1" address add 10.61.0.1/24 dev userdma0 && ip -n "$2" address add 10.61.0.2/24 dev userdma0 &&
-        ip -n "$1" address add fd61::1/64 dev userdma0 nodad && ip -n "$2" address add fd61::2/64 dev userdma0 nodad &&
-        ip -n "$1" link set userdma0 up && ip -n "$2" link set userdma0 up
-} > "$work/out" 2>&1
-
 if ! is_root; then
     skip "two hosts: only root can join network namespaces"
 elif ! have ib_write_bw || ! have ibv_rc_pingpong || ! have ip; then

@@ -114,7 +114,6 @@ impl Responder {
 
     /// Completes the receive that is taken and those that are posted to the queue pair itself as flushed.
     pub(super) fn flush(&mut self, ctx: &mut Ctx<'_>) {
-        self.owed = None;
         self.landing.flush(ctx);
     }
 

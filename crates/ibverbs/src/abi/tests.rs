@@ -37,7 +37,11 @@ fn structures_lie_as_in_the_header_of_the_distribution() {
     attributes(&mut program);
     queue_pair_attributes(&mut program);
     shared_receive_queue_attributes(&mut program);
+    compile(&program);
+}
 
+/// Lets the C compiler judge.
+pub(crate) fn compile(program: &str) {
     let mut compiler = Command::new("cc");
     compiler.args(["-x", "c", "-std=gnu11", "-fsyntax-only", "-"]).stdin(Stdio::piped());
     let Ok(mut child) = compiler.spawn() else { return skip("no C compiler") };
@@ -56,7 +60,7 @@ fn structures_that_programs_write_are_cells() {
 }
 
 /// Says that the test could not run, as `./test` wants it.
-fn skip(reason: &str) {
+pub(crate) fn skip(reason: &str) {
     println!("SKIP: {reason}");
     if let Some(file) = std::env::var_os("USERDMA_SKIPS") {
         let mut file = std::fs::File::options().append(true).create(true).open(file).unwrap();

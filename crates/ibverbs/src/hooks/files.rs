@@ -1,10 +1,11 @@
-//! Opening files. The last argument of `open` and `openat` is passed on whether the program gave it or not: the kernel looks at
+//! Opening files, and the device of the connection manager. The last argument of `open` and `openat` is passed on whether the program gave it or not: the kernel looks at
 //! it only if it must be there.
 
 use std::ffi::{c_char, c_int};
 
 use super::path::{Kind, concerns};
 use super::{CWD, missing, next, path_hook, redirect, tree};
+use crate::ucma;
 
 type Open = unsafe extern "C-unwind" fn(*const c_char, c_int, ...) -> c_int;
 type OpenAt = unsafe extern "C-unwind" fn(c_int, *const c_char, c_int, ...) -> c_int;
@@ -24,6 +25,9 @@ macro_rules! open_hook {
             unsafe {
                 if !concerns(path) {
                     return next(path, flags, mode);
+                }
+                if redirect::is_connection_manager(CWD, path) {
+                    return ucma::open(flags);
                 }
                 redirect::with(CWD, path, |path, kind| {
                     refresh(path, kind);
@@ -54,6 +58,9 @@ macro_rules! openat_hook {
                 if !concerns(path) {
                     return next(dir, path, flags, mode);
                 }
+                if redirect::is_connection_manager(dir, path) {
+                    return ucma::open(flags);
+                }
                 redirect::with(dir, path, |path, kind| {
                     refresh(path, kind);
                     next(dir, path, flags, mode)
@@ -73,20 +80,36 @@ openat_hook!(openat64, OPENAT64);
 
 // What a header that checks arguments calls instead, when there is no third.
 path_hook!(__open_2(@path, flags: c_int) -> c_int, OPEN_2, CWD, |path, kind, next| {
-    refresh(path, kind);
-    next(path, flags)
+    if kind == Kind::ConnectionManager {
+        ucma::open(flags)
+    } else {
+        refresh(path, kind);
+        next(path, flags)
+    }
 });
 path_hook!(__open64_2(@path, flags: c_int) -> c_int, OPEN64_2, CWD, |path, kind, next| {
-    refresh(path, kind);
-    next(path, flags)
+    if kind == Kind::ConnectionManager {
+        ucma::open(flags)
+    } else {
+        refresh(path, kind);
+        next(path, flags)
+    }
 });
 path_hook!(__openat_2(dir: c_int, @path, flags: c_int) -> c_int, OPENAT_2, dir, |path, kind, next| {
-    refresh(path, kind);
-    next(dir, path, flags)
+    if kind == Kind::ConnectionManager {
+        ucma::open(flags)
+    } else {
+        refresh(path, kind);
+        next(dir, path, flags)
+    }
 });
 path_hook!(__openat64_2(dir: c_int, @path, flags: c_int) -> c_int, OPENAT64_2, dir, |path, kind, next| {
-    refresh(path, kind);
-    next(dir, path, flags)
+    if kind == Kind::ConnectionManager {
+        ucma::open(flags)
+    } else {
+        refresh(path, kind);
+        next(dir, path, flags)
+    }
 });
 
 path_hook!(fopen(@path, mode: *const c_char) -> *mut libc::FILE, FOPEN, CWD, |path, kind, next| {

@@ -15,21 +15,21 @@ path_hook!(realpath(@path, resolved: *mut c_char) -> *mut c_char, REALPATH, CWD,
 path_hook!(__realpath_chk(@path, resolved: *mut c_char, room: usize) -> *mut c_char, REALPATH_CHK, CWD,
 |path, kind, next| {
     // The library's own check: it ends the program if there is too little room.
-    if kind == Kind::Node { restored(node_path(path, resolved)) } else { restored(next(path, resolved, room)) }
+    if kind.is_node() { restored(node_path(path, resolved)) } else { restored(next(path, resolved, room)) }
 });
 path_hook!(canonicalize_file_name(@path) -> *mut c_char, CANONICALIZE_FILE_NAME, CWD, |path, kind, next| {
-    if kind == Kind::Node { restored(node_path(path, std::ptr::null_mut())) } else { restored(next(path)) }
+    if kind.is_node() { restored(node_path(path, std::ptr::null_mut())) } else { restored(next(path)) }
 });
 path_hook!(readlink(@path, buf: *mut c_char, size: usize) -> isize, READLINK, CWD, |path, kind, next| {
-    if kind == Kind::Node { no_link(path) } else { next(path, buf, size) }
+    if kind.is_node() { no_link(path) } else { next(path, buf, size) }
 });
 path_hook!(__readlink_chk(@path, buf: *mut c_char, size: usize, room: usize) -> isize, READLINK_CHK, CWD,
-    |path, kind, next| if kind == Kind::Node { no_link(path) } else { next(path, buf, size, room) });
+    |path, kind, next| if kind.is_node() { no_link(path) } else { next(path, buf, size, room) });
 path_hook!(readlinkat(dir: c_int, @path, buf: *mut c_char, size: usize) -> isize, READLINKAT, dir,
-    |path, kind, next| if kind == Kind::Node { no_link(path) } else { next(dir, path, buf, size) });
+    |path, kind, next| if kind.is_node() { no_link(path) } else { next(dir, path, buf, size) });
 path_hook!(__readlinkat_chk(dir: c_int, @path, buf: *mut c_char, size: usize, room: usize) -> isize,
     READLINKAT_CHK, dir,
-    |path, kind, next| if kind == Kind::Node { no_link(path) } else { next(dir, path, buf, size, room) });
+    |path, kind, next| if kind.is_node() { no_link(path) } else { next(dir, path, buf, size, room) });
 
 /// `getcwd`: a program that went to a directory of ours is told that one.
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -49,7 +49,7 @@ const _: () = _ = getcwd;
 /// As `realpath`.
 unsafe fn real_path(path: *const c_char, kind: Kind, to: *mut c_char, next: RealPath) -> *mut c_char {
     // SAFETY: the caller's promise.
-    unsafe { if kind == Kind::Node { node_path(path, to) } else { next(path, to) } }
+    unsafe { if kind.is_node() { node_path(path, to) } else { next(path, to) } }
 }
 
 /// The whole path of a device node: it is there already, if there is such a node.

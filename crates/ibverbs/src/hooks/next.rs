@@ -91,6 +91,10 @@ nexts! {
     XSTAT64 = c"__xstat64",
     LXSTAT = c"__lxstat",
     LXSTAT64 = c"__lxstat64",
+    FSTAT = c"fstat",
+    FSTAT64 = c"fstat64",
+    FXSTAT = c"__fxstat",
+    FXSTAT64 = c"__fxstat64",
     FXSTATAT = c"__fxstatat",
     FXSTATAT64 = c"__fxstatat64",
     GETXATTR = c"getxattr",
@@ -122,6 +126,9 @@ nexts! {
     CLOSEFROM = c"closefrom",
     DUP2 = c"dup2",
     DUP3 = c"dup3",
+    WRITE = c"write",
+    WRITEV = c"writev",
+    SOCKET = c"socket",
 }
 
 /// The version that the oldest functions of this architecture have.

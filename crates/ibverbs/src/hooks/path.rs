@@ -118,6 +118,8 @@ pub(super) enum Kind {
     Plain,
     /// A character device, for which a link stands.
     Node,
+    /// The character device of the connection manager, which opens as no file does.
+    ConnectionManager,
     /// A count, to be brought up to date before it is read.
     Counter,
 }
@@ -168,9 +170,18 @@ fn depth(path: &[u8]) -> Option<usize> {
     })
 }
 
+impl Kind {
+    /// Whether it is a character device.
+    pub(super) fn is_node(self) -> bool {
+        matches!(self, Self::Node | Self::ConnectionManager)
+    }
+}
+
 fn kind(path: &[u8]) -> Kind {
-    if path.strip_prefix(NODES.as_bytes()).is_some_and(|rest| rest.starts_with(b"/uverbs")) {
-        return Kind::Node;
+    match path.strip_prefix(NODES.as_bytes()) {
+        Some(b"/rdma_cm") => return Kind::ConnectionManager,
+        Some(rest) if rest.starts_with(b"/uverbs") => return Kind::Node,
+        _ => {}
     }
     let mut parts = path.rsplit(|&byte| byte == b'/').skip(1);
     match parts.next() {
@@ -262,6 +273,7 @@ mod tests {
     fn nodes_and_counts_are_told() {
         assert_eq!(of("/", "/dev/infiniband/uverbs0").0, Outcome::Served(Kind::Node));
         assert_eq!(of("/", "/dev/infiniband").0, Outcome::Served(Kind::Plain));
+        assert_eq!(of("/dev", "infiniband//rdma_cm").0, Outcome::Served(Kind::ConnectionManager));
         let count = "/sys/class/infiniband/x/ports/1/hw_counters/sent_pkts";
         assert_eq!(of("/", count).0, Outcome::Served(Kind::Counter));
     }

@@ -25,6 +25,23 @@ pub(super) unsafe fn with<R>(
     }
 }
 
+/// Whether a path leads to the connection manager's device. Nothing is made to find that out.
+///
+/// # Safety
+/// `path` is a string.
+#[cold]
+#[inline(never)]
+pub(super) unsafe fn is_connection_manager(dir: c_int, path: *const c_char) -> bool {
+    // SAFETY: the caller's promise.
+    let path = unsafe { path::bytes(path) };
+    let place = || {
+        let mut base = PathBuffer::new();
+        let is_known = path.first() == Some(&b'/') || directory(dir, &mut base);
+        is_known.then(|| path::place(b"", base.as_bytes(), path, &mut PathBuffer::new()))
+    };
+    path.ends_with(b"/rdma_cm") && keeping_errno(place) == Some(Outcome::Served(Kind::ConnectionManager))
+}
+
 /// Runs `f`, after which `errno` is as before.
 pub(super) fn keeping_errno<R>(f: impl FnOnce() -> R) -> R {
     // SAFETY: the C library's address of this thread's number, before and after.

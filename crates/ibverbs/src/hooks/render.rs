@@ -55,6 +55,7 @@ pub(super) fn classes() -> Vec<Entry> {
     }
     made.text(format!("{VERBS_CLASS}/abi_version"), "6");
     made.text(format!("{MAD_CLASS}/abi_version"), "5");
+    made.link(format!("{NODES}/rdma_cm"), "/dev/null");
     made.0
 }
 

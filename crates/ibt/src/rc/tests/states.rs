@@ -62,6 +62,17 @@ fn err_flushes_what_is_posted_and_what_will_be() {
     assert_eq!((a.sends().len(), a.window.in_flight(), a.rc.deadline()), (0, 0, None));
 }
 
+/// As a program does that disconnects when it has its last message. Otherwise the peer would send that again until it gives up.
+#[test]
+fn what_was_executed_is_acknowledged_though_the_queue_pair_goes_to_err() {
+    let mut b = Side::new();
+    b.post_recv(1, 4096, 8);
+    b.receive(&send(Opcode::RcSendOnly, 0, b"x"));
+    b.modify(QpState::Err, &attributes(), QpAttrMask::empty());
+    assert_eq!((b.sends().len(), b.stats.sent_acks), (1, 1));
+    assert_eq!((b.sends().len(), b.rc.ack_owed_since()), (0, None));
+}
+
 #[test]
 fn a_message_in_its_middle_gives_its_receive_back_flushed() {
     let mut b = Side::new();

@@ -1,0 +1,146 @@
+//! `/dev/infiniband/rdma_cm`: connections for the distribution's librdmacm, which talks to this device only.
+//!
+//! ```text
+//!   librdmacm ── open ──▶ a pipe's reading end, which `fstat` calls a character device        (hooks, signal)
+//!      │          write ─▶ a command: parsed, done by the manager, answered by a pointer        (command …, reply)
+//!      │          poll ──▶ the kernel's business: a byte is in the pipe while events wait
+//!      ▼
+//!   table: identifiers, channels, events  ◀── events ── host::cm::Manager, whoever drives it
+//! ```
+//!
+//! The interface is the kernel's, version 4, whose structures have not changed since 2006 but grown at their ends
+//! (`<rdma/rdma_user_cm.h>`). A `write` to the end of a pipe that is read fails with `EBADF` and looks at nothing; only
+//! then, and only in a process that has opened the device, somebody asks whether the pipe is a channel. So every other `write`
+//! costs a load.
+
+mod abi;
+mod address;
+mod command;
+mod connect;
+mod known;
+mod memory;
+mod option;
+mod query;
+mod reply;
+mod resolve;
+mod signal;
+mod state;
+mod table;
+
+use std::ffi::{c_int, c_void};
+
+use userdma_host::call;
+
+use crate::answer::{INVALID, Refused, number, set_errno, status_of};
+use crate::channel::is_nonblocking;
+use crate::signals;
+use command::Call;
+pub(crate) use known::{Key, is_any, of_descriptor, of_pipe};
+
+/// The version of the interface, as sysfs tells it.
+pub(crate) const ABI_VERSION: &str = "4";
+
+/// `open` of the device.
+pub(crate) fn open(flags: c_int) -> c_int {
+    number(|| state::make()?.open(flags))
+}
+
+/// `write` to a channel: `len`, or -1 and `errno`. A thread may be cancelled in here while it waits for an event, and only then;
+/// so nothing has a destructor by then.
+pub(crate) unsafe fn write(fd: c_int, channel: Key, buf: *const c_void, len: usize) -> isize {
+    let address = buf.expose_provenance() as u64;
+    // SAFETY: the C library's address of this thread's number.
+    let before = unsafe { *libc::__errno_location() };
+    let mut event = None;
+    let errno = status_of("rdma_cm", || {
+        let (call, handler) = command::parse(state::current()?, (fd, channel), (address, len))?;
+        match handler {
+            Some(handler) => handler(&call),
+            None => {
+                event = Some(call);
+                Ok(())
+            }
+        }
+    });
+    let errno = match event {
+        Some(call) => get_event(&call),
+        None => errno,
+    };
+    if errno == 0 {
+        set_errno(Refused(before));
+        // No command is longer than what a header can say.
+        return len.cast_signed();
+    }
+    set_errno(Refused(errno));
+    -1
+}
+
+/// `writev` to a channel: a command in each part, until one fails. As `read_write.c do_loop_readv_writev()`.
+pub(crate) unsafe fn writev(fd: c_int, channel: Key, parts: *const c_void, count: c_int) -> isize {
+    let mut written = 0;
+    for index in 0..count.cast_unsigned() {
+        let at = parts.expose_provenance() as u64 + u64::from(index) * size_of::<abi::Part>() as u64;
+        let part = match memory::read::<abi::Part>(at) {
+            Ok(part) if count <= MAX_PARTS => part,
+            Ok(_) => return fail(written, INVALID),
+            Err(refused) => return fail(written, refused),
+        };
+        // SAFETY: the caller's promise.
+        let one = unsafe { write(fd, channel, std::ptr::with_exposed_provenance(part.base), part.len) };
+        if one < 0 {
+            return if written > 0 { written } else { one };
+        }
+        written += one;
+    }
+    written
+}
+
+/// What was written before, if there was anything; else -1 and `errno`.
+fn fail(written: isize, refused: Refused) -> isize {
+    if written == 0 {
+        set_errno(refused);
+        return -1;
+    }
+    written
+}
+
+/// As `ucma.c ucma_get_event()`: the oldest event; waits for one unless the descriptor is non-blocking at this moment.
+fn get_event(call: &Call) -> c_int {
+    loop {
+        let before = call::begin();
+        let answer = try_event(call);
+        call::end(before);
+        match answer {
+            Some(Ok(())) => return 0,
+            Some(Err(Refused(errno))) => return errno,
+            None => {}
+        }
+        let mut fds = libc::pollfd { fd: call.fd, events: libc::POLLIN, revents: 0 };
+        // SAFETY: one entry, which outlives the call.
+        if unsafe { libc::poll(&raw mut fds, 1, -1) } < 0 && !signals::restart() {
+            return libc::EINTR;
+        }
+        if fds.revents & libc::POLLNVAL != 0 || of_descriptor(call.fd) != Some(call.channel) {
+            // The program has closed it meanwhile.
+            return libc::EBADF;
+        }
+    }
+}
+
+/// What the command answers if it does not wait.
+fn try_event(call: &Call) -> Option<Result<(), Refused>> {
+    let least = std::mem::offset_of!(abi::EventResponse, reserved);
+    let ready = call.check_room(least).and_then(|()| call.input::<abi::GetEvent>());
+    let command = match ready {
+        Ok(command) => command,
+        Err(refused) => return Some(Err(refused)),
+    };
+    let taken = call
+        .state
+        .table()
+        .take((call.fd, call.channel), |event| memory::write_start(command.response, event, call.output_len));
+    taken.or_else(|| is_nonblocking(call.fd).then_some(Err(Refused(libc::EAGAIN))))
+}
+
+/// `UIO_MAXIOV`.
+const MAX_PARTS: c_int = 1024;

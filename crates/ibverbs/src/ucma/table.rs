@@ -1,0 +1,265 @@
+//! Identifiers and event channels of this process, and the events that wait.
+//!
+//! All of it is under one lock, which is held while nothing is asked of the connections: those tell events with their own lock
+//! held.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::ffi::c_int;
+
+use userdma_host::cm::{CmId, Event, EventKind};
+
+use super::abi::EventResponse;
+use super::known::Key;
+use super::reply;
+use super::signal::Signal;
+use crate::answer::{INVALID, Refused};
+
+/// An identifier as programs name it: the smallest that is free, as the kernel's, since librdmacm keeps a table of them.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) struct Id(pub(super) u32);
+
+#[derive(Default)]
+pub(super) struct Table {
+    entries: Vec<Option<Entry>>,
+    free: BinaryHeap<Reverse<u32>>,
+    by_connection: HashMap<CmId, Id>,
+    channels: HashMap<Key, Channel>,
+}
+
+/// What is known of an identifier.
+struct Entry {
+    connection: CmId,
+    channel: Key,
+    /// What the program knows it by; 0 for one that it has not accepted yet, of which nothing is told.
+    uid: u64,
+    /// Events that the program has taken.
+    reported: u32,
+    /// Requests that may still wait.
+    backlog: u32,
+    /// It is being destroyed: nobody finds it any more.
+    is_ending: bool,
+}
+
+struct Channel {
+    events: VecDeque<Waiting>,
+    signal: Signal,
+}
+
+/// An event that nobody has taken yet.
+struct Waiting {
+    /// Whose event it is. Of a request to connect, the listener's.
+    of: Id,
+    /// Of such a request, the identifier that was made for it.
+    request: Option<Id>,
+    response: EventResponse,
+}
+
+impl Table {
+    pub(super) fn add_channel(&mut self, key: Key, signal: Signal) {
+        self.channels.insert(key, Channel { events: VecDeque::new(), signal });
+    }
+
+    /// Takes a channel out; what was on it and must be destroyed. Nobody finds those any more.
+    pub(super) fn remove_channel(&mut self, key: Key) -> (Option<Signal>, Vec<(Id, CmId)>) {
+        let signal = self.channels.remove(&key).map(|channel| channel.signal);
+        (signal, self.end_all(|_, entry| entry.channel == key))
+    }
+
+    pub(super) fn add(&mut self, connection: CmId, channel: Key, uid: u64) -> Id {
+        let entry = Entry { connection, channel, uid, reported: 0, backlog: 0, is_ending: false };
+        let id = if let Some(Reverse(free)) = self.free.pop() {
+            self.entries[free as usize] = Some(entry);
+            Id(free)
+        } else {
+            let id = Id(u32::try_from(self.entries.len()).unwrap_or(u32::MAX));
+            self.entries.push(Some(entry));
+            id
+        };
+        self.by_connection.insert(connection, id);
+        id
+    }
+
+    /// The connection of an identifier on this channel. As `ucma.c _ucma_find_context()`.
+    pub(super) fn find(&self, id: Id, channel: Key) -> Result<CmId, Refused> {
+        self.entry(id, channel).map(|entry| entry.connection)
+    }
+
+    /// Whether the program may be told of an identifier, by this name; what it was before.
+    pub(super) fn set_uid(&mut self, id: Id, channel: Key, uid: u64) -> Result<u64, Refused> {
+        Ok(std::mem::replace(&mut self.entry_mut(id, channel)?.uid, uid))
+    }
+
+    pub(super) fn set_backlog(&mut self, id: Id, channel: Key, backlog: u32) -> Result<CmId, Refused> {
+        let entry = self.entry_mut(id, channel)?;
+        entry.backlog = backlog;
+        Ok(entry.connection)
+    }
+
+    /// From now on nobody finds the identifier, but events still come until its connection is destroyed.
+    pub(super) fn end(&mut self, id: Id, channel: Key) -> Result<CmId, Refused> {
+        let entry = self.entry_mut(id, channel)?;
+        entry.is_ending = true;
+        Ok(entry.connection)
+    }
+
+    /// Forgets an identifier whose connection is destroyed, and its events: how many the program has taken, and requests
+    /// that it has not, which must be destroyed too. `fd` is a descriptor of its channel, if one is at hand.
+    pub(super) fn forget(&mut self, id: Id, fd: Option<c_int>) -> (u32, Vec<(Id, CmId)>) {
+        let Some(entry) = self.entries.get_mut(id.0 as usize).and_then(Option::take) else {
+            return (0, Vec::new());
+        };
+        self.free.push(Reverse(id.0));
+        self.by_connection.remove(&entry.connection);
+        let requests = self.drop_events(id, entry.channel, fd);
+        (entry.reported, self.end_all(|id, _| requests.contains(&id)))
+    }
+
+    /// Drops the events of an identifier that nobody has taken; the requests among them.
+    pub(super) fn drop_events(&mut self, of: Id, channel: Key, fd: Option<c_int>) -> Vec<Id> {
+        let Some(queue) = self.channels.get_mut(&channel) else { return Vec::new() };
+        let requests =
+            queue.events.iter().filter(|event| event.of == of).filter_map(|event| event.request).collect();
+        queue.events.retain(|event| event.of != of);
+        if let Some(fd) = fd {
+            queue.settle(fd, channel);
+        }
+        requests
+    }
+
+    /// Moves an identifier and its events to another channel; how many events the program has taken so far.
+    pub(super) fn migrate(&mut self, id: Id, from: (c_int, Key), to: Key) -> Result<u32, Refused> {
+        let entry = self.entry_mut(id, from.1)?;
+        entry.channel = to;
+        let reported = entry.reported;
+        if from.1 == to {
+            return Ok(reported);
+        }
+        let Some(old) = self.channels.get_mut(&from.1) else { return Err(INVALID) };
+        let (moved, left) = std::mem::take(&mut old.events).into_iter().partition(|event| event.of == id);
+        old.events = left;
+        old.settle(from.0, from.1);
+        let moved: VecDeque<Waiting> = moved;
+        for request in moved.iter().filter_map(|event| event.request) {
+            if let Some(Some(entry)) = self.entries.get_mut(request.0 as usize) {
+                entry.channel = to;
+            }
+        }
+        if let Some(new) = self.channels.get_mut(&to) {
+            moved.into_iter().for_each(|event| new.push(event));
+        }
+        Ok(reported)
+    }
+
+    /// Something has happened. Whether there was room for it.
+    pub(super) fn push(&mut self, event: &Event) -> bool {
+        if event.kind == EventKind::ConnectRequest {
+            self.push_request(event)
+        } else {
+            self.push_other(event)
+        }
+    }
+
+    /// As `ucma.c ucma_event_handler()`: what happens to a connection that the program has not accepted is not told.
+    fn push_other(&mut self, event: &Event) -> bool {
+        let Some(&id) = self.by_connection.get(&event.id) else { return true };
+        let Some(Some(entry)) = self.entries.get(id.0 as usize) else { return true };
+        let (uid, channel) = (entry.uid, entry.channel);
+        if uid != 0 {
+            self.queue(channel, Waiting { of: id, request: None, response: reply::event(event, uid, id) });
+        }
+        true
+    }
+
+    /// As `ucma.c ucma_connect_event_handler()`: the event names the new identifier and says what the listener is known by.
+    fn push_request(&mut self, event: &Event) -> bool {
+        let Some(&of) = event.listener.and_then(|listener| self.by_connection.get(&listener)) else {
+            return false;
+        };
+        let Some(Some(listener)) = self.entries.get_mut(of.0 as usize) else { return false };
+        if listener.is_ending || listener.backlog == 0 || !self.channels.contains_key(&listener.channel) {
+            return false;
+        }
+        listener.backlog -= 1;
+        let (uid, channel) = (listener.uid, listener.channel);
+        let id = self.add(event.id, channel, 0);
+        self.queue(channel, Waiting { of, request: Some(id), response: reply::event(event, uid, id) });
+        true
+    }
+
+    /// Gives the oldest event of a channel to `take`, which may refuse it; then it stays. `None` if there is none.
+    pub(super) fn take(
+        &mut self,
+        (fd, key): (c_int, Key),
+        take: impl FnOnce(&EventResponse) -> Result<(), Refused>,
+    ) -> Option<Result<(), Refused>> {
+        let channel = self.channels.get_mut(&key)?;
+        let Some(event) = channel.events.front() else {
+            channel.settle(fd, key);
+            return None;
+        };
+        if let Err(refused) = take(&event.response) {
+            return Some(Err(refused));
+        }
+        let (of, is_request) = (event.of, event.request.is_some());
+        channel.events.pop_front();
+        channel.settle(fd, key);
+        if let Some(Some(entry)) = self.entries.get_mut(of.0 as usize) {
+            entry.reported += 1;
+            entry.backlog += u32::from(is_request);
+        }
+        Some(Ok(()))
+    }
+
+    fn queue(&mut self, channel: Key, event: Waiting) {
+        if let Some(channel) = self.channels.get_mut(&channel) {
+            channel.push(event);
+        }
+    }
+
+    fn entry(&self, id: Id, channel: Key) -> Result<&Entry, Refused> {
+        let entry = self.entries.get(id.0 as usize).and_then(Option::as_ref);
+        let entry = entry.filter(|entry| !entry.is_ending).ok_or(NO_ID)?;
+        if entry.channel == channel { Ok(entry) } else { Err(INVALID) }
+    }
+
+    fn entry_mut(&mut self, id: Id, channel: Key) -> Result<&mut Entry, Refused> {
+        let entry = self.entries.get_mut(id.0 as usize).and_then(Option::as_mut);
+        let entry = entry.filter(|entry| !entry.is_ending).ok_or(NO_ID)?;
+        if entry.channel == channel { Ok(entry) } else { Err(INVALID) }
+    }
+
+    fn end_all(&mut self, which: impl Fn(Id, &Entry) -> bool) -> Vec<(Id, CmId)> {
+        let mut ended = Vec::new();
+        for (number, entry) in (0..).zip(&mut self.entries) {
+            if let Some(entry) = entry
+                && !entry.is_ending
+                && which(Id(number), entry)
+            {
+                entry.is_ending = true;
+                ended.push((Id(number), entry.connection));
+            }
+        }
+        ended
+    }
+}
+
+impl Channel {
+    fn push(&mut self, event: Waiting) {
+        self.events.push_back(event);
+        self.signal.raise();
+    }
+
+    /// Sees to it that the channel is readable only while events wait.
+    fn settle(&mut self, fd: c_int, key: Key) {
+        if self.events.is_empty() {
+            self.signal.lower(fd, key);
+        }
+    }
+}
+
+/// There is no such identifier.
+const NO_ID: Refused = Refused(libc::ENOENT);
+
+#[cfg(test)]
+mod tests;
