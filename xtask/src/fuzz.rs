@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn all_fuzzers_run_for_twenty_seconds_unless_told_otherwise() {
         let options = parse(&[]).expect("no arguments");
-        assert_eq!((options.targets.len(), options.seconds, options.minimises), (6, 20, false));
+        assert_eq!((options.targets.len(), options.seconds, options.minimises), (7, 20, false));
         let options = parse(&words("responder --seconds 3 --minimise")).expect("arguments");
         assert_eq!((options.targets, options.seconds, options.minimises), (words("responder"), 3, true));
     }

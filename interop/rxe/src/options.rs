@@ -229,6 +229,6 @@ mod tests {
         assert_eq!(parse("-d x -m 1000").err().as_deref(), Some("-m 1000: not possible"));
         assert!(parse("-d x -n 0").is_err() && parse("-d x -p 65535 -n 2").is_err());
         assert!(parse("").is_err() && parse("-d x -q 0").is_err() && parse("-d x -Q").is_err());
-        assert!(parse("-d x -t ud").is_err());
+        assert!(parse("-d x -t xrc").is_err());
     }
 }
