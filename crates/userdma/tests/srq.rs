@@ -33,7 +33,7 @@ impl Bench {
         let pd = device.alloc_pd().unwrap();
         let srq = pd.create_srq(max_wr, 2).unwrap();
         let mr = pd.alloc(ROOM * max_wr as usize, AccessFlags::LOCAL_WRITE).unwrap();
-        let (client_pd, client_cq) = (client.alloc_pd().unwrap(), client.create_cq(256).unwrap());
+        let (client_pd, client_cq) = (client.alloc_pd().unwrap(), client.create_cq(512).unwrap());
         Self { device, pd, srq, mr, client_pd, client_cq }
     }
 
