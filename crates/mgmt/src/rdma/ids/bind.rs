@@ -134,9 +134,12 @@ fn place_of(system: &impl System, ip: IpAddr) -> Result<Place, CmError> {
     if ip.to_canonical().is_unspecified() {
         return Ok(Place::All);
     }
-    // To the kernel every loopback address is a wildcard (`cma.c cma_any_addr()`). Here they are addresses of devices: programs
-    // that bind to one they have asked the kernel for want its device, or an error.
-    device_with(system, ip).map(Place::One).ok_or(CmError::NoDevice(ip))
+    match device_with(system, ip) {
+        Some(device) => Ok(Place::One(device)),
+        // To the kernel every loopback address is a wildcard: `cma.c cma_any_addr()`.
+        None if ip.to_canonical().is_loopback() => Ok(Place::All),
+        None => Err(CmError::NoDevice(ip)),
+    }
 }
 
 fn reserve_others(
