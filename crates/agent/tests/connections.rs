@@ -57,6 +57,25 @@ fn a_service_is_one_processs_until_it_ends() {
     assert_eq!(a.frame(), req(1, 7), "what the dead one got is known no more");
 }
 
+/// As programs do that say "connect now" and listen then. On a machine that is busy it may take longer than a request waits.
+#[test]
+fn a_request_waits_a_little_for_who_listens() {
+    const AT: &str = "127.42.3.23";
+    let peer = Peer::new("127.42.3.24", AT);
+    let mut ours = Other::start("soon", AT);
+    let is_waited_for = |service| {
+        peer.send(&req(1, service));
+        assert_eq!(ours.ask(&format!("listen {service}")), "ok");
+        peer.send(&req(2, service));
+        let first = ours.frame();
+        if first == req(1, service) {
+            assert_eq!(ours.frame(), req(2, service));
+        }
+        first == req(1, service)
+    };
+    assert!((100..150).any(is_waited_for));
+}
+
 #[test]
 fn ports_are_shared_by_the_kernels_rules_across_processes() {
     const AT: &str = "127.42.3.5";

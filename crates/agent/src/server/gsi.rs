@@ -45,8 +45,8 @@ pub(super) struct Gsi {
     bequests: Bequests,
     /// All devices are of one user, whose processes believe each other.
     is_of_one: bool,
-    /// What is nobody's as far as is known, until everybody has told.
-    held: VecDeque<Arrived>,
+    /// What is nobody's as far as is known, and until when it may turn out to be somebody's.
+    held: VecDeque<(Time, Arrived)>,
     /// Until then, not everybody may have told what he has.
     early_until: Time,
     chance: RandomState,
@@ -83,9 +83,9 @@ impl Gsi {
 
     /// When [`Gsi::work`] has something to do, if nothing comes before.
     pub(super) fn deadline(&self) -> Option<Time> {
-        let is_waiting = !self.held.is_empty() || self.bequests.are_left();
-        let held = is_waiting.then_some(self.early_until);
-        held.into_iter().chain(self.wills.deadline()).min()
+        let held = self.held.iter().map(|(until, _)| *until);
+        let bequests = self.bequests.are_left().then_some(self.early_until);
+        held.chain(bequests).chain(self.wills.deadline()).min()
     }
 
     /// Opens the doors of new groups, and closes those of groups that are no more: a socket that stays open would keep the port.
@@ -179,8 +179,10 @@ impl Gsi {
             self.dropped += door.take(&mut came);
         }
         came.iter().for_each(|arrived| self.pass_on(arrived, now));
-        if now >= self.early_until {
+        if self.held.iter().any(|(until, _)| *until <= now) {
             self.retry_held(now);
+        }
+        if now >= self.early_until {
             self.judge_bequests(now);
         }
         for _ in 0..WILLS_AT_ONCE {
@@ -199,32 +201,42 @@ impl Gsi {
     }
 
     fn retry_held(&mut self, now: Time) {
-        for arrived in std::mem::take(&mut self.held) {
-            self.pass_on(&arrived, now);
+        for (until, arrived) in std::mem::take(&mut self.held) {
+            self.deliver(&arrived, until, now);
         }
     }
 
-    /// Passes a packet on, or answers it if it is nobody's.
+    /// Passes a packet on. What is nobody's is answered; but a request to a service only after a while in which somebody may begin
+    /// to listen, and nothing before everybody has told what he has.
     fn pass_on(&mut self, arrived: &Arrived, now: Time) {
         let (local, udp_port) = arrived.local;
-        if let Whose::Ended { ours: comm_id, .. } = mad::whose(&arrived.mad) {
-            self.wills.settle(&Dead { local, udp_port, comm_id });
-        }
+        let grace_ns = match mad::whose(&arrived.mad) {
+            Whose::Ended { ours: comm_id, .. } => {
+                self.wills.settle(&Dead { local, udp_port, comm_id });
+                0
+            }
+            Whose::Service { .. } => GRACE_NS,
+            Whose::Connection { .. } | Whose::Other => 0,
+        };
+        self.deliver(arrived, self.early_until.max(now.plus_nanos(grace_ns)), now);
+    }
+
+    fn deliver(&mut self, arrived: &Arrived, until: Time, now: Time) {
         let is_early = now < self.early_until;
         match self.find(arrived, now) {
             Some(member) if !is_early || self.takes_frames(member) => self.hand_over(member, arrived),
-            Some(_) | None if is_early => {
-                if self.held.len() < MAX_HELD {
-                    self.held.push_back(*arrived);
-                } else {
-                    self.dropped += 1;
-                }
+            Some(_) | None if now < until && self.held.len() < MAX_HELD => {
+                self.held.push_back((until, *arrived));
             }
-            Some(_) | None => {
-                if let Some(answer) = answer_unknown(&arrived.mad) {
-                    self.send(local, (arrived.remote.0, udp_port), &answer);
-                }
-            }
+            Some(_) | None if is_early => self.dropped += 1,
+            Some(_) | None => self.answer(arrived),
+        }
+    }
+
+    fn answer(&mut self, arrived: &Arrived) {
+        if let Some(answer) = answer_unknown(&arrived.mad) {
+            let (local, udp_port) = arrived.local;
+            self.send(local, (arrived.remote.0, udp_port), &answer);
         }
     }
 
@@ -296,7 +308,10 @@ impl Device {
 
 /// Wills that are sent before the agent turns to something else.
 const WILLS_AT_ONCE: usize = 64;
-/// Packets that wait for devices to tell what they have.
+/// Packets that wait for devices to tell what they have, or to listen.
 const MAX_HELD: usize = 256;
+/// How long a request to a service waits for somebody who listens. A program may say that it listens just before it does, as
+/// perftest's servers with `-R`; in a kernel that takes microseconds, here two messages to the agent and back.
+const GRACE_NS: u64 = 100_000_000;
 /// How long after a device has told a new agent of its slot others may follow.
 const EARLY_NS: u64 = 500_000_000;
