@@ -33,6 +33,8 @@ pub(crate) struct Core {
     glances: u32,
     /// Whole drives of polls that found nothing, since something came.
     empty_polls: u32,
+    /// The program has posted since the last acknowledgement that waited in vain for that.
+    answers: bool,
 }
 
 /// What a drive got from the links.
@@ -85,6 +87,7 @@ impl Core {
             deadline: FOREVER,
             glances: 0,
             empty_polls: 0,
+            answers: false,
         }
     }
 
@@ -158,7 +161,7 @@ impl Core {
         // After the packets: what an overdue timer waits for may have been in the socket. A post that looks for none leaves
         // the timers to those who do.
         if self.deadline <= now.nanos() && !matches!(role, Role::Post(_)) {
-            self.shard.handle_timeout(now);
+            self.answers &= !self.shard.handle_timeout(now);
         }
         self.finish(now, shared, role, received);
     }
@@ -219,10 +222,11 @@ impl Core {
     }
 
     fn transmit(&mut self, now: Time, role: Role<'_>, something_came: bool) -> Sent {
-        if something_came {
-            self.empty_polls = 0;
-        } else if matches!(role, Role::Poll(_)) {
-            self.empty_polls = self.empty_polls.saturating_add(1);
+        match role {
+            _ if something_came => self.empty_polls = 0,
+            Role::Poll(_) => self.empty_polls = self.empty_polls.saturating_add(1),
+            Role::Post(_) => self.answers = true,
+            Role::Thread | Role::Waiter(_) | Role::Control => {}
         }
         let (batches, acks) = match role {
             // An acknowledgement goes after the data that was posted.
@@ -231,7 +235,11 @@ impl Core {
             // with the answer, or with a poll that finds nothing once more, or when its time has come.
             Role::Poll(cq) => (DRIVE_BATCHES, self.empty_polls >= PATIENT_POLLS && cq.is_empty()),
             Role::Waiter(channel) => (DRIVE_BATCHES, channel.is_empty()),
-            Role::Thread | Role::Control => (DRIVE_BATCHES, true),
+            // A program that waits at its memory answers at once, if it answers: then the acknowledgement goes with that. One
+            // that leaves before sends a peer who waits for it, as they do who poll for each completion, to his memory
+            // before the answer is there; so his thread must take that, and so on, a wake-up for every message.
+            Role::Thread => (DRIVE_BATCHES, !self.answers),
+            Role::Control => (DRIVE_BATCHES, true),
         };
         let Self { shard, links, pool, .. } = self;
         pool.transmit(shard, links, now, Budget { batches, acks })

@@ -151,10 +151,12 @@ impl Shard {
         self.make_ready(qpn.get() & INDEX_MASK);
     }
 
-    /// The time has come that [`Shard::poll_timeout`] named, or not yet (then nothing happens).
-    pub fn handle_timeout(&mut self, now: Time) {
+    /// The time has come that [`Shard::poll_timeout`] named, or not yet (then nothing happens). Whether an acknowledgement has waited
+    /// in vain for something to go with.
+    pub fn handle_timeout(&mut self, now: Time) -> bool {
+        let mut is_overdue = false;
         while let Some(index) = self.ack_timers.pop_due(now) {
-            self.check_owed_ack(now, index);
+            is_overdue |= self.check_owed_ack(now, index);
         }
         while let Some(index) = self.timers.pop_due(now) {
             match self.qps.get(index).and_then(|qp| qp.transport.deadline()) {
@@ -165,6 +167,7 @@ impl Shard {
                 None => {}
             }
         }
+        is_overdue
     }
 
     /// Lets acknowledgements that are owed leave with the next polls, without waiting for their delay.
@@ -380,15 +383,19 @@ impl Shard {
         }
     }
 
-    /// An acknowledgement's delay may be over; it may also have left meanwhile, and another one be owed.
-    fn check_owed_ack(&mut self, now: Time, index: u32) {
-        let Some(since) = self.qps.get(index).and_then(|qp| qp.transport.ack_owed_since()) else { return };
+    /// An acknowledgement's delay may be over: whether it is. It may also have left meanwhile, and another one be owed.
+    fn check_owed_ack(&mut self, now: Time, index: u32) -> bool {
+        let Some(since) = self.qps.get(index).and_then(|qp| qp.transport.ack_owed_since()) else {
+            return false;
+        };
         let due = since.plus_nanos(self.config.ack_delay_ns);
-        if due <= now {
+        let is_over = due <= now;
+        if is_over {
             self.release_ack(index);
         } else {
             self.ack_timers.arm(index, due);
         }
+        is_over
     }
 
     fn release_ack(&mut self, index: u32) {
