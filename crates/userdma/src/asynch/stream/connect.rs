@@ -74,6 +74,21 @@ impl RdmaListener {
     /// # Errors
     /// The device is no longer usable.
     pub fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<Result<RdmaStream, ConnectError>> {
+        loop {
+            self.begin_handshakes(cx)?;
+            let was_full = self.under_way.len() >= HANDSHAKES;
+            if let Some(stream) = self.poll_handshakes(cx) {
+                return Poll::Ready(Ok(stream));
+            }
+            // The listener was not asked while there was no room: nobody would wake us for it.
+            if !was_full || self.under_way.len() >= HANDSHAKES {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Takes requests, as many as there is room for.
+    fn begin_handshakes(&mut self, cx: &mut Context<'_>) -> Result<(), ConnectError> {
         while self.under_way.len() < HANDSHAKES
             && let Poll::Ready(request) = self.listener.poll_accept(cx)
         {
@@ -83,6 +98,11 @@ impl RdmaListener {
                 Err(error) => tell(request?, &error),
             }
         }
+        Ok(())
+    }
+
+    /// The first stream that is made; whoever has gone, or wanted something else, is forgotten.
+    fn poll_handshakes(&mut self, cx: &mut Context<'_>) -> Option<RdmaStream> {
         let mut made = None;
         self.under_way.retain_mut(|handshake| {
             if made.is_some() {
@@ -94,11 +114,10 @@ impl RdmaListener {
                     made = Some(stream);
                     false
                 }
-                // That peer has gone, or wanted something else.
                 Poll::Ready(Err(_)) => false,
             }
         });
-        made.map_or(Poll::Pending, |stream| Poll::Ready(Ok(stream)))
+        made
     }
 
     /// As [`RdmaListener::accept`], waiting: no longer than `timeout`, if there is one.

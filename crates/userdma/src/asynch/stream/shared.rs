@@ -177,6 +177,10 @@ impl Shared {
             }
         }
         state.flow.answered(state.sends.len());
+        if state.failure.is_some() {
+            // What came before the connection broke is read before that is told.
+            self.take_recvs(state);
+        }
         state.sends.len() < before
     }
 
@@ -188,8 +192,10 @@ impl Shared {
         {
             state.recvs.pop_front();
             match result {
-                Ok(_) if state.failure.is_some() => {}
+                // Who has broken the rules is not believed any more.
+                Ok(_) if matches!(state.failure, Some(StreamError::Protocol(_))) => {}
                 Ok(wc) => match state.flow.received(wc.byte_len, wc.imm().unwrap_or_default()) {
+                    Ok(()) if state.failure.is_some() => {}
                     Ok(()) => state.recvs.push_back(self.qp.submit(Request::Recv(().into()))),
                     Err(violation) => state.fail(violation.into()),
                 },

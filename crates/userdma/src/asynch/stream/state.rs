@@ -104,7 +104,10 @@ impl State {
         match &self.failure {
             _ if is_reached => Some(Ok(())),
             Some(failure) => Some(Err(failure.clone())),
-            None if self.flow.is_peer_gone() && until != Until::Ended => Some(Err(StreamError::PeerGone)),
+            // What is not posted yet never will be: nobody takes it. What is, may still be answered.
+            None if self.flow.is_peer_gone() && (until != Until::Ended || !self.flow.is_flushed()) => {
+                Some(Err(StreamError::PeerGone))
+            }
             None => None,
         }
     }
