@@ -285,14 +285,21 @@ fn a_process_that_is_killed_ends_its_connections() {
         std::thread::sleep(Duration::from_secs(60));
         return;
     }
-    // Somebody whose agent lives on.
+    // Somebody whose agent may live on. If it is another test's and ends in the same moment, nobody knows of the connection.
     let _other = Device::open("127.45.61.2").unwrap();
     let client = side(61, 3, "");
-    let mut other = Other::start(TEST);
-    let address = other.line();
-    let made = Connection::connect_blocking(&client.device, &*address, client.qp(), &attr, LONG).unwrap();
-    let (mr, killed) = (client.mr(), userdma::uptime());
-    other.child.kill().unwrap();
-    assert!(block_on(made.recv(mr.slice(..))).unwrap_err().is_flushed());
-    println!("told after {:?}", userdma::uptime() - killed);
+    let is_told = |_| {
+        let mut other = Other::start(TEST);
+        let address = other.line();
+        let made = Connection::connect_blocking(&client.device, &*address, client.qp(), &attr, LONG).unwrap();
+        let (mr, killed) = (client.mr(), userdma::uptime());
+        other.child.kill().unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || tell.send(block_on(made.recv(mr.slice(..))).unwrap_err().is_flushed()));
+        let end = told.recv_timeout(Duration::from_secs(20));
+        println!("{end:?} after {:?}", userdma::uptime() - killed);
+        assert!(end.unwrap_or(true), "flushed, if it has ended");
+        end.is_ok()
+    };
+    assert!((0..4).any(is_told));
 }
