@@ -33,7 +33,7 @@ mod refuse;
 mod sidr;
 mod state;
 mod table;
-mod time;
+pub(crate) mod time;
 mod timeout;
 mod types;
 mod unknown;

@@ -15,7 +15,7 @@ pub(super) fn answer_time(packet_life_time: u8, response_timeout: u8) -> Duratio
 
 /// The local ACK timeout of a path whose other end takes `ack_delay` to acknowledge, as exponents: the longer of the
 /// round trip and the delay, and one more where both are alike. As `core/cm.c cm_ack_timeout()`.
-pub(super) fn ack_timeout(ack_delay: u8, packet_life_time: u8) -> u8 {
+pub(crate) fn ack_timeout(ack_delay: u8, packet_life_time: u8) -> u8 {
     let round_trip = packet_life_time.saturating_add(1);
     let longer = round_trip.max(ack_delay);
     let is_alike = round_trip.abs_diff(ack_delay) <= 1;

@@ -6,7 +6,7 @@ use userdma_verbs::{Mtu, Psn, QKey, QpType, Qpn, Time};
 use userdma_wire::mad::cm::{IpHeader, RejectReason, SidrStatus};
 
 use super::Ids;
-use crate::cm::{ConnId, PortId, RepParams, ReqParams, SidrRepParams, SidrReqParams};
+use crate::cm::{ConnId, PortId, RepParams, ReqParams, SidrRepParams, SidrReqParams, time};
 use crate::rdma::entry::{Entry, Link, Phase, State};
 use crate::rdma::{CmError, CmId, ConnParam, PathRecord};
 
@@ -51,7 +51,7 @@ impl Ids {
     ) -> Result<ConnId, CmError> {
         let private_data = with_header(&route.header, &param.private_data, REQ_PRIVATE_DATA)?;
         let entry = self.entry(id)?;
-        let ack_timeout = ack_timeout(OWN_ACK_DELAY, route.path.packet_life_time);
+        let ack_timeout = time::ack_timeout(OWN_ACK_DELAY, route.path.packet_life_time);
         let request = ReqParams {
             port: route.port,
             from: route.from,
@@ -297,18 +297,6 @@ fn check_len(private_data: &[u8], room: usize) -> Result<(), CmError> {
 
 fn refused(call: &'static str) -> CmError {
     CmError::State { call, wanted: REQUEST }
-}
-
-/// The code of an ACK timeout, from that of the time that the other side takes to acknowledge and that of a packet on its way. As
-/// `cm.c cm_ack_timeout()`.
-pub(super) fn ack_timeout(ack_delay: u8, packet_life_time: u8) -> u8 {
-    let there_and_back = packet_life_time + 1;
-    let code = if there_and_back >= ack_delay {
-        there_and_back + u8::from(ack_delay >= packet_life_time)
-    } else {
-        ack_delay + u8::from(there_and_back + 1 >= ack_delay)
-    };
-    code.min(31)
 }
 
 /// What a path MTU's number stands for.

@@ -5,9 +5,8 @@ use userdma_verbs::Time;
 use userdma_wire::mad::cm::{AprStatus, Rej, Rep, SidrRep, SidrStatus};
 
 use super::Ids;
-use super::connect::ack_timeout;
 use super::request::MRA_SERVICE_TIMEOUT;
-use crate::cm::{self, ConnId};
+use crate::cm::{self, ConnId, time};
 use crate::rdma::attr::ah_of;
 use crate::rdma::entry::{Phase, State};
 use crate::rdma::{CmId, ConnParam, Ece, Event, EventKind, Param, UdParam};
@@ -81,7 +80,7 @@ impl Ids {
             link.responder_resources = rep.initiator_depth;
             link.initiator_depth = rep.responder_resources;
             link.rnr_retry_count = rep.rnr_retry_count;
-            link.ack_timeout = ack_timeout(rep.target_ack_delay, link.ack_timeout.saturating_sub(1));
+            link.ack_timeout = time::ack_timeout(rep.target_ack_delay, link.ack_timeout.saturating_sub(1));
         }
         let param = ConnParam {
             qpn: rep.local_qpn,
