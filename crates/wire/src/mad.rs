@@ -23,12 +23,6 @@ use field::{Field, Place};
 /// Bytes of a MAD.
 pub const MAD_LEN: usize = 256;
 
-/// The queue key of queue pair 1.
-pub const GSI_QKEY: userdma_verbs::QKey = userdma_verbs::QKey::GSI;
-
-/// The queue pair that MADs go to and come from, but those of subnet management.
-pub const GSI_QPN: userdma_verbs::Qpn = userdma_verbs::Qpn::GSI;
-
 /// Why bytes are not a MAD, or not one of the kind that was asked for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadMad {

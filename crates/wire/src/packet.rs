@@ -1,5 +1,6 @@
 //! A received transport packet: references into its bytes.
 
+use userdma_verbs::{QKey, Qpn};
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use crate::ICRC_LEN;
@@ -111,7 +112,7 @@ impl<'a> Packet<'a> {
 
     /// The payload as a management datagram, if the packet goes to queue pair 1 with its queue key.
     pub fn mad(&self) -> Option<mad::Words<'a>> {
-        let is_gsi = self.deth()?.qkey() == mad::GSI_QKEY && self.bth.qpn() == mad::GSI_QPN;
+        let is_gsi = self.deth()?.qkey() == QKey::GSI && self.bth.qpn() == Qpn::GSI;
         is_gsi.then(|| mad::Words::new(self.payload()))
     }
 
