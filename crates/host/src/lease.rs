@@ -60,8 +60,10 @@ impl Lease {
     /// The longest period then. A wake-up costs a spinning program some 15 µs of one round trip, so few are better; a program
     /// that turns to polling its memory waits once as long.
     pub(crate) const SPINNING_NS: u64 = 3_200_000;
-    /// Looks without such a wait after which the longest period doubles, if it was made shorter.
-    const CALM_LOOKS: u32 = 256;
+    /// Looks without such a wait after which the longest period doubles, if it was made shorter. So a program that turns to its
+    /// memory again waits there for a thirtieth of the time for which it has been spinning, at most; one that goes on spinning
+    /// loses some hundred wake-ups, within a tenth of a second, until it is alone again.
+    const CALM_LOOKS: u32 = 16;
     /// Nanoseconds per poll of such a program, at most. A poll that brings packets counts as many.
     const SPIN_NS: u64 = 4_000;
     /// The shortest period but 0.
@@ -279,9 +281,27 @@ mod tests {
         let (last, polls) = spin(&mut lease, 10);
         assert_eq!(last, Duty::Away(Lease::SPINNING_NS));
         assert_eq!(look(&mut lease, polls, true), Duty::Serve, "a packet came, and no poll");
-        assert_eq!(spin(&mut lease, 100).0, Duty::Away(Lease::MAX_NS));
+        assert_eq!(spin(&mut lease, Lease::CALM_LOOKS - 1).0, Duty::Away(Lease::MAX_NS));
         assert_eq!(spin(&mut lease, Lease::CALM_LOOKS).0, Duty::Away(2 * Lease::MAX_NS));
         assert_eq!(spin(&mut lease, 10 * Lease::CALM_LOOKS).0, Duty::Away(Lease::SPINNING_NS));
+    }
+
+    #[test]
+    fn a_program_that_comes_back_after_a_rest_spins_alone_within_a_tenth_of_a_second() {
+        let mut lease = Lease::new();
+        let (mut polls, mut away_ns, mut looks) = (1000, 0, 0);
+        look(&mut lease, polls, false);
+        assert_eq!(look(&mut lease, polls, true), Duty::Serve, "its last packet came when it had gone");
+        while away_ns < 100_000_000 {
+            polls += 1000;
+            if let Duty::Away(ns) = look(&mut lease, polls, false) {
+                away_ns += ns;
+                looks += 1;
+            }
+        }
+        polls += 1000;
+        assert_eq!(look(&mut lease, polls, false), Duty::Away(Lease::SPINNING_NS));
+        assert!(looks < 200, "{looks} wake-ups of 15 µs are less than 3 % of it");
     }
 
     #[test]
