@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use userdma_link::clock;
 use userdma_link::descriptors::spawn_apart;
 use userdma_link::guard::GuardedFd;
 
@@ -25,6 +26,7 @@ use crate::names::Name;
 use crate::neighbor::{self, Answerer, Neighbor};
 use crate::packet;
 use crate::service::find;
+use crate::wait;
 
 /// A slot on a port that processes share. It goes back when this is dropped, or when the process ends. The links on its sockets must
 /// be dropped before: as long as one is open, and no other process has a slot, the port is taken.
@@ -233,8 +235,8 @@ impl Keeper {
             }
             Ok(Some((Reply::Gsi(reply), _))) => self.clerk.answered(&reply),
             Ok(Some((Reply::Keep(bequest), _))) => self.clerk.keep(bequest),
-            // It said something that asks for nothing.
-            Ok(Some(_)) => {}
+            // Answers to what was asked before.
+            Ok(Some((Reply::Granted { .. } | Reply::Registered | Reply::Refused(_), _))) => {}
             Ok(None) | Err(_) => self.agent = None,
         }
     }
@@ -297,21 +299,33 @@ impl Keeper {
         }
     }
 
-    /// Gives the slot back, and waits until the agent has it, so that the port is free for others.
+    /// Gives the slot back, and waits until the agent has it, so that the port is free for others; but for one that is stopped
+    /// not long.
     fn release(mut self) {
         self.locks.clear();
         self.parks.clear();
         let Some(agent) = &self.agent else { return };
+        let end = clock::now().plus_nanos(PATIENCE_NS);
+        let left_ns = || end.nanos().saturating_sub(clock::now().nanos());
         // Wills that were taken back just now are not to be opened.
-        let _ = self.clerk.tell(agent);
-        let request = Request::Release { next_index: self.next_index.load(Ordering::Acquire) };
-        if packet::send(agent, &request.encode(), &[]).is_ok() {
-            while let Ok(Some(_)) = client::next(agent) {}
+        while self.clerk.has_news() {
+            if self.clerk.tell(agent).is_err() || !wait::until_writable(agent, left_ns()) {
+                return;
+            }
         }
+        let request = Request::Release { next_index: self.next_index.load(Ordering::Acquire) };
+        while let Ok(false) = packet::send_now(agent, &request.encode(), &[]) {
+            if !wait::until_writable(agent, left_ns()) {
+                return;
+            }
+        }
+        while wait::until_readable(agent, left_ns()) && matches!(client::next(agent), Ok(Some(_))) {}
     }
 }
 
 const STACK_BYTES: usize = 256 << 10;
+/// How long the agent may take to hear that a slot goes back.
+const PATIENCE_NS: u64 = 5_000_000_000;
 /// How long to wait before the second attempt to find an agent, and at most before one.
 const AGAIN_NS: u64 = 20_000_000;
 const SELDOM_NS: u64 = 2_000_000_000;

@@ -63,9 +63,9 @@ impl Name {
     fn text(self) -> String {
         let word = &setting().word;
         match self {
-            Self::Agent => format!("userdma/2/{}/{word}", our_uid()),
-            Self::Service => format!("userdma/2/service/{word}"),
-            Self::Keeper => format!("userdma/2/keeper/{word}"),
+            Self::Agent => format!("userdma/3/{}/{word}", our_uid()),
+            Self::Service => format!("userdma/3/service/{word}"),
+            Self::Keeper => format!("userdma/3/keeper/{word}"),
         }
     }
 }

@@ -75,6 +75,8 @@ fn a_port_is_shared_by_those_who_agree_until_one_listens() {
     registry.begin_listening(Member(1), 5).unwrap();
     assert_eq!(registry.reserve(Member(2), &home, 6, &shared, 0), Err(PortError::InUse), "one listens");
     assert_eq!(registry.begin_listening(Member(2), 5), Err(PortError::Unknown));
+    registry.end_listening(Member(1), 5);
+    assert_eq!(registry.reserve(Member(2), &home, 6, &shared, 0), Ok(7), "no longer");
 }
 
 #[test]

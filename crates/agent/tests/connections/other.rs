@@ -4,6 +4,8 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
@@ -11,7 +13,8 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Pid, Signal, kill_process};
 use userdma_agent::{ClaimConfig, Lease, PortRequest, Services, Will, claim};
 use userdma_wire::Packet;
-use userdma_wire::gsi::{self, MAD_LEN};
+use userdma_wire::gsi;
+use userdma_wire::mad::MAD_LEN;
 
 /// This test program, in its function `child`.
 pub(crate) struct Other {
@@ -23,9 +26,18 @@ pub(crate) struct Other {
 impl Other {
     /// Starts a process that claims `address` from the agent `word`.
     pub(crate) fn start(word: &str, address: &str) -> Self {
+        Self::start_as(word, address, "")
+    }
+
+    /// One that never asks for what comes to queue pair 1.
+    pub(crate) fn start_without_connections(word: &str, address: &str) -> Self {
+        Self::start_as(word, address, "plain")
+    }
+
+    fn start_as(word: &str, address: &str, kind: &str) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "child", "--nocapture"]);
-        command.env(ADDRESS, address).env("USERDMA_AGENT", word);
+        command.env(ADDRESS, address).env("USERDMA_AGENT", word).env(KIND, kind);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = command.spawn().unwrap();
         let out = BufReader::new(process.stdout.take().unwrap());
@@ -48,6 +60,12 @@ impl Other {
     /// The datagram that it gets next.
     pub(crate) fn frame(&mut self) -> [u8; MAD_LEN] {
         parse(&self.ask("frame 20000"))
+    }
+
+    /// All that it gets, until there are no more for a while.
+    pub(crate) fn frames(&mut self) -> Vec<[u8; MAD_LEN]> {
+        let next = || Some(self.ask("frame 3000")).filter(|said| said != "none");
+        std::iter::from_fn(next).map(|said| parse(&said)).collect()
     }
 
     /// Whether it gets this one soon.
@@ -112,11 +130,16 @@ pub(crate) fn child() {
     let lease = claimed.lease.unwrap();
     let (tell, frames) = channel();
     let bell = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+    let lost = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&lost);
     let sink = move |frame: userdma_agent::GsiFrame<'_>| {
+        count.fetch_add(frame.lost, Ordering::Relaxed);
         let packet = Packet::parse(frame.bytes).unwrap();
         let _ = tell.send(*gsi::mad_of(&packet).unwrap());
     };
-    lease.set_gsi(bell.as_fd(), Box::new(sink)).unwrap();
+    if std::env::var(KIND).is_ok_and(|kind| kind.is_empty()) {
+        lease.set_gsi(bell.as_fd(), Box::new(sink)).unwrap();
+    }
     say(&claimed.slot.to_string());
     for line in io::stdin().lines() {
         let line = line.unwrap();
@@ -124,6 +147,10 @@ pub(crate) fn child() {
             lease.set_next_index(2);
             drop((claimed.links, lease));
             return say("closed");
+        }
+        if line == "lost" {
+            say(&lost.load(Ordering::Relaxed).to_string());
+            continue;
         }
         say(&obey(&lease, address, &frames, &line));
     }
@@ -150,6 +177,11 @@ fn obey(lease: &Lease, address: IpAddr, frames: &Receiver<[u8; MAD_LEN]>, line: 
             let mad = super::dreq(number(1), 77);
             let will = Will { from: address, to: words[2].parse().unwrap(), mad };
             lease.set_will(number(1), Some(&will));
+            "ok".to_owned()
+        }
+        "open" => {
+            let mad = super::dreq(number(1), 77);
+            lease.open_will(number(1), &Will { from: address, to: words[2].parse().unwrap(), mad });
             "ok".to_owned()
         }
         "forget" => {
@@ -187,5 +219,6 @@ fn parse(text: &str) -> [u8; MAD_LEN] {
 }
 
 const ADDRESS: &str = "USERDMA_TEST_ADDRESS";
+const KIND: &str = "USERDMA_TEST_KIND";
 /// Begins what another process says.
 const MARK: &str = "#>";
