@@ -178,6 +178,8 @@ impl Core {
 
     /// What follows once packets were received: answers leave, whoever waits is told.
     fn finish(&mut self, now: Time, shared: &Shared, role: Role<'_>, received: Received) {
+        // Before anything leaves: what nobody takes is answered with it.
+        self.tell_management();
         let sent = self.transmit(now, role, received.any);
         self.tell(shared, role);
         let due = match sent {
@@ -259,7 +261,6 @@ impl Core {
         while let Some(event) = self.shard.poll_event() {
             shared.events.push(event);
         }
-        self.tell_management();
     }
 
     /// Says when the device must be driven next, and wakes somebody if all sleep longer.
@@ -316,28 +317,4 @@ const QUIET_POLLS: u32 = 64;
 const BLOCKED_NS: u64 = 20_000;
 
 #[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_deadline_is_told_unless_it_moves_later_for_a_spinning_program() {
-        assert!(!must_tell(500, 500, 100, true) && !must_tell(500, 500, 600, false), "it is known");
-        assert!(must_tell(500, 400, 100, true), "earlier");
-        assert!(!must_tell(500, 900, 100, true));
-        assert!(must_tell(500, 900, 500, true), "the one that was told has passed");
-        assert!(must_tell(500, 900, 100, false), "somebody may sleep until then");
-        assert!(must_tell(NOW, FOREVER, 100, true));
-    }
-
-    #[test]
-    fn a_backlog_of_small_messages_is_received_before_more_is_sent() {
-        let report =
-            |messages, more| RecvReport { messages, packets: messages, more, ..RecvReport::default() };
-        assert!(is_backlog(&report(4, true), 4));
-        assert!(!is_backlog(&report(4, true), BACKLOG_PACKETS), "the peer waits for answers, too");
-        assert!(!is_backlog(&report(3, false), 3), "all is received");
-        assert!(!is_backlog(&report(1, true), 1), "a lone packet is answered at once");
-        let bulk = RecvReport { messages: 4, packets: 60, more: true, ..RecvReport::default() };
-        assert!(!is_backlog(&bulk, 60), "four full messages are enough");
-    }
-}
+mod tests;

@@ -82,6 +82,7 @@ impl Host {
             fell_back,
             slot: shared_slot,
             passed_on: Arc::default(),
+            is_attached: Mutex::default(),
             alone: Alone::default(),
             lease,
         };

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{Builder, JoinHandle};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use userdma_link::clock;
+use rustix::event::{PollFd, PollFlags, poll};
+use userdma_link::clock::{self, timespec};
 use userdma_link::descriptors::with_signals_blocked;
 
 use crate::drive::Role;
@@ -132,12 +132,6 @@ impl Thread {
             shared.thread_bell.hush();
         }
     }
-}
-
-/// A duration for the kernel.
-pub(crate) fn timespec(ns: u64) -> Timespec {
-    // At most 2^64 ns, which are less than 2^63 s; the remainder is below 10^9.
-    Timespec { tv_sec: (ns / 1_000_000_000).cast_signed(), tv_nsec: (ns % 1_000_000_000).cast_signed() }
 }
 
 /// The bell and one socket for each address of a device.

@@ -1,6 +1,6 @@
 //! What all who use a device share.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use userdma_agent::{FellBack, Lease};
@@ -15,7 +15,7 @@ use crate::command::{Commands, lock};
 use crate::drive::{Core, Role};
 use crate::events::Events;
 use crate::gate::{Gated, Visit};
-use crate::management::Alone;
+use crate::management::{Alone, PassedOn};
 use crate::sleep::{Sleeper, Watch};
 use crate::waiters::Waiters;
 use crate::{HostError, fork};
@@ -51,8 +51,9 @@ pub(crate) struct Shared {
     pub(crate) fell_back: Option<FellBack>,
     /// The slot of a port that is shared; 0 of one that is not.
     pub(crate) slot: u16,
-    /// Packets to queue pair 1 that wait for a drive.
-    pub(crate) passed_on: Arc<AtomicUsize>,
+    pub(crate) passed_on: Arc<PassedOn>,
+    /// The agent has a way to pass packets on.
+    pub(crate) is_attached: Mutex<bool>,
     pub(crate) alone: Alone,
     /// Our part of a port that is shared. The last field: it goes back when the sockets are closed.
     pub(crate) lease: Option<Lease>,

@@ -207,6 +207,26 @@ impl Cm {
         Some(state.peer.send(dreq))
     }
 
+    /// The DREQs that wait for an answer, owned or not.
+    pub fn goodbyes(&self) -> impl Iterator<Item = (ConnId, Outgoing)> + '_ {
+        self.table.iter().filter_map(|(id, conn)| match &conn.state {
+            State::DreqSent(asking) | State::Answered { goodbye: Some(asking), .. } => {
+                Some((ConnId(id), conn.peer.send(asking.mad.bytes())))
+            }
+            State::Idle
+            | State::ReqSent(_)
+            | State::ReqReceived { .. }
+            | State::RepSent(_)
+            | State::RepReceived { .. }
+            | State::Established { .. }
+            | State::DreqReceived { .. }
+            | State::Timewait { .. }
+            | State::Answered { goodbye: None, .. }
+            | State::SidrReqSent(_)
+            | State::SidrReqReceived => None,
+        })
+    }
+
     /// What came, in numbers.
     pub const fn stats(&self) -> CmStats {
         self.stats

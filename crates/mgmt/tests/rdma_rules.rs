@@ -14,7 +14,7 @@ use userdma_mgmt::rdma::{
 };
 use userdma_verbs::{Gid, QKey, QpAttrMask as M, QpState, QpType, Qpn};
 use userdma_wire::mad::cm::RejectReason;
-use world::{Process, World, param};
+use world::{Process, World, listen, param};
 
 const A: &str = "10.0.0.1";
 const B: &str = "10.0.0.2";
@@ -55,10 +55,10 @@ fn calls_need_their_states() {
     assert_eq!(refused(process, now, id), all, "bound now");
 
     let Process { ids, machine, .. } = process;
-    ids.listen(machine, id).unwrap();
+    listen(ids, machine, id).unwrap();
     assert_eq!(refused(process, now, id), all, "listening");
     let Process { ids, machine, .. } = process;
-    assert_eq!(ids.listen(machine, id).unwrap_err().errno(), 22);
+    assert_eq!(listen(ids, machine, id).unwrap_err().errno(), 22);
     let resolved = ids.resolve_addr(machine, id, None, address("10.0.0.2:1"));
     assert_eq!(resolved.unwrap_err().errno(), 22);
     let late = ids.set_option(id, CmOption::ReuseAddr(true));
@@ -127,7 +127,7 @@ fn a_wildcard_of_ipv6_takes_ipv4_too_unless_it_says_otherwise() {
     let only = ids.create(PortSpace::Tcp, QpType::Rc);
     ids.set_option(only, CmOption::AfOnly(true)).unwrap();
     ids.bind(machine, only, address("[::]:8")).unwrap();
-    ids.listen(machine, only).unwrap();
+    listen(ids, machine, only).unwrap();
     world.processes[0].machine.source = Some(A.parse().unwrap());
     world.connect(0, PortSpace::Tcp, "10.0.0.2:8");
     assert_eq!(world.expect(0, EventKind::Rejected).status, 28, "as the kernel");
@@ -178,7 +178,7 @@ fn another_service_type_than_the_listeners_is_refused() {
     let Process { ids, machine, .. } = &mut world.processes[1];
     let listener = ids.create(PortSpace::Ib, QpType::Uc);
     ids.bind(machine, listener, address("10.0.0.2:7")).unwrap();
-    ids.listen(machine, listener).unwrap();
+    listen(ids, machine, listener).unwrap();
     world.connect(0, PortSpace::Ib, "10.0.0.2:7");
     assert_eq!(world.expect(0, EventKind::Rejected).status, 28);
 }
@@ -226,7 +226,7 @@ fn a_gid_can_be_asked_for_and_leads_nowhere() {
         IbAddress { service_id: 0x0106_0000, service_mask: 0xffff_ffff_ffff_0000, ..IbAddress::default() };
     ids.bind(machine, probe, Address::Ib(any)).unwrap();
     assert_eq!(machine.opened, [], "and opens nothing");
-    assert!(ids.listen(machine, probe).is_err());
+    assert!(listen(ids, machine, probe).is_err());
     let id = ids.create(PortSpace::Tcp, QpType::Rc);
     let gid = IbAddress { gid: Gid::from(A.parse::<std::net::IpAddr>().unwrap()), ..any };
     assert_eq!(ids.bind(machine, id, Address::Ib(gid)).unwrap_err().errno(), 19);
@@ -257,4 +257,76 @@ fn options_reach_the_path_and_the_queue_pair() {
     assert_eq!(ids.init_qp_attr(id, QpState::Rtr).unwrap().0.ah_attr.grh.traffic_class, 0x68);
     assert_eq!(ids.init_qp_attr(id, QpState::Rts).unwrap().0.timeout.exponent(), 12);
     world.run(Duration::from_secs(1));
+}
+
+#[test]
+fn a_device_that_comes_back_is_listened_on_anew() {
+    let mut world = World::new(&[&[A], &[B]]);
+    let before = world.listen(1, PortSpace::Tcp, "10.0.0.2:7");
+    let Process { ids, machine, .. } = &mut world.processes[1];
+    ids.remove_port(PortId(0));
+    // What the machine had for it has gone with it.
+    *machine.books.borrow_mut() = world::Books::default();
+    assert_eq!(world.expect(1, EventKind::DeviceRemoval).id, before);
+    let listener = world.listen(1, PortSpace::Tcp, "10.0.0.2:7");
+    world.destroy(1, before);
+    world.connect(0, PortSpace::Tcp, "10.0.0.2:7");
+    assert_eq!(world.expect(1, EventKind::ConnectRequest).listener, Some(listener));
+}
+
+#[test]
+fn who_may_not_listen_is_bound_as_before() {
+    let mut world = World::new(&[&[A], &[B]]);
+    let Process { ids, machine, .. } = &mut world.processes[1];
+    machine.deaf.push(PortId(0));
+    let id = ids.create(PortSpace::Tcp, QpType::Rc);
+    ids.bind(machine, id, address("10.0.0.2:7")).unwrap();
+    assert_eq!(listen(ids, machine, id).unwrap_err().errno(), 98);
+    world.connect(0, PortSpace::Tcp, "10.0.0.2:7");
+    assert_eq!(world.expect(0, EventKind::Rejected).status, 8);
+    let Process { ids, machine, .. } = &mut world.processes[1];
+    machine.deaf.clear();
+    listen(ids, machine, id).unwrap();
+    world.connect(0, PortSpace::Tcp, "10.0.0.2:7");
+    assert_eq!(world.expect(1, EventKind::ConnectRequest).listener, Some(id));
+    world.destroy(1, id);
+    assert!(world.processes[1].machine.books.borrow().listens.is_empty());
+}
+
+/// Requests are taken before the machine has answered; and who has gone by then ends nothing.
+#[test]
+fn a_listener_may_go_while_the_machine_is_asked() {
+    let mut world = World::new(&[&[A], &[B]]);
+    let Process { ids, machine, .. } = &mut world.processes[1];
+    let id = ids.create(PortSpace::Tcp, QpType::Rc);
+    ids.bind(machine, id, address("10.0.0.2:7")).unwrap();
+    let wanted = ids.listen(machine, id).unwrap();
+    assert_eq!((wanted.on, wanted.ports), (Some(B.parse().unwrap()), vec![PortId(0)]));
+    world.connect(0, PortSpace::Tcp, "10.0.0.2:7");
+    world.expect(1, EventKind::ConnectRequest);
+    // The machine's books have no such listener: to end it would be a mistake.
+    world.destroy(1, id);
+    assert!(!world.processes[1].ids.note_listening(id, PortId(0)));
+}
+
+#[test]
+fn what_the_peer_has_not_confirmed_can_be_passed_on() {
+    let mut world = World::new(&[&[A], &[B]]);
+    world.listen(1, PortSpace::Tcp, "10.0.0.2:7");
+    let (active, passive) = world.pair("10.0.0.2:7");
+    assert!(world.processes[0].ids.unanswered().is_empty());
+    world.loss = 1.0;
+    world.destroy(0, active);
+    world.run(Duration::from_millis(1));
+    let left = world.processes[0].ids.unanswered();
+    let will = left[0].will.as_ref().unwrap();
+    assert_eq!((left.len(), will.to), (1, B.parse().unwrap()));
+    world.loss = 0.0;
+    let (now, port) = (world.now, PortId(0));
+    let arrival = userdma_mgmt::cm::Arrival { port, from: will.from, to: will.to, mad: &will.mad };
+    world.processes[1].ids.handle_mad(now, arrival);
+    assert_eq!(world.expect(1, EventKind::Disconnected).id, passive);
+    world.processes[1].ids.disconnect(now, passive).unwrap();
+    world.run(Duration::from_millis(10));
+    assert!(world.processes[0].ids.unanswered().is_empty());
 }

@@ -9,7 +9,8 @@ use std::net::IpAddr;
 
 use userdma_mem::{FrameMeta, LinkId, Route, TxBatch};
 use userdma_verbs::{AhAttr, Gid, GlobalRoute, Psn, Qpn};
-use userdma_wire::gsi::{self, MAD_LEN, PACKET_LEN, Refused};
+use userdma_wire::gsi::{self, PACKET_LEN, Refused};
+use userdma_wire::mad::MAD_LEN;
 use userdma_wire::{Packet, Pseudo};
 
 use crate::Shard;
@@ -58,8 +59,8 @@ pub(crate) struct Gsi {
 /// Queue pair 1 in the line of those that may have something to send: the index of its number, which no other has.
 pub(crate) const GSI_INDEX: u32 = Qpn::GSI.get();
 
-/// Datagrams that wait, in either direction. One is 256 bytes.
-const MAX_WAITING: usize = 256;
+/// Datagrams that wait, in either direction: as many as a thousand connections that are made at once may need. One is 256 bytes.
+const MAX_WAITING: usize = 4096;
 
 impl Shard {
     /// Whether management datagrams have come.
@@ -118,10 +119,9 @@ impl Shard {
         }
     }
 
-    /// Notes management datagrams that nobody took.
-    pub fn drop_management(&mut self) {
-        self.stats.drop_management += self.gsi.received.len() as u64;
-        self.gsi.received.clear();
+    /// Counts management datagrams that were lost on the way to us, or that nobody took.
+    pub fn note_lost_management(&mut self, count: u64) {
+        self.stats.drop_management += count;
     }
 
     /// Queue pair 1 has its turn: fills `batch` with datagrams to one host, and says by which link they go.

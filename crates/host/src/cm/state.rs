@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use userdma_link::clock;
 use userdma_mgmt::cm::{Arrival, PortId};
-use userdma_mgmt::rdma::{CmError, CmId, Event, EventKind, Ids};
+use userdma_mgmt::rdma::{CmError, CmId, Event, EventKind, Ids, Listening};
 use userdma_verbs::Time;
 
+use super::errand::Errands;
 use super::inbox::{Inbox, Work};
-use super::machine::Machine;
+use super::machine::{Machine, refused};
 use super::{Devices, EventSink};
 use crate::command::lock;
 use crate::{Management, exit, fork, spawn_thread};
@@ -38,6 +39,8 @@ pub(super) struct State {
     pub(super) ids: Ids,
     pub(super) machine: Machine,
     pub(super) sinks: HashMap<CmId, Arc<dyn EventSink>>,
+    /// Sinks that have got events under the lock, and are to wake somebody when it is free.
+    told: Vec<Arc<dyn EventSink>>,
     /// When the lock was taken.
     pub(super) now: Time,
     /// When devices that nobody needs are closed.
@@ -51,6 +54,7 @@ impl Owner {
             ids: Ids::new(RandomState::new().build_hasher().finish()),
             machine: Machine::new(devices, &inbox),
             sinks: HashMap::new(),
+            told: Vec::new(),
             now: Time::ZERO,
             tidy_at: None,
         };
@@ -82,6 +86,60 @@ impl Owner {
         Ok(self.shared.enter(call))
     }
 
+    /// Runs a call that may ask for what takes its time, which is done without the lock.
+    pub(super) fn run<R>(
+        &self,
+        mut call: impl FnMut(&mut State) -> Result<R, CmError>,
+    ) -> Result<R, CmError> {
+        let mut errands = Errands::default();
+        for _ in 0..MAX_ERRANDS {
+            let result = self.enter(|state| {
+                std::mem::swap(&mut state.machine.errands, &mut errands);
+                let result = call(state);
+                std::mem::swap(&mut state.machine.errands, &mut errands);
+                result
+            })?;
+            match errands.next() {
+                Some(errand) => errands.run(errand),
+                None => return result,
+            }
+        }
+        // Each port that the first device gave out was taken on another.
+        Err(CmError::NoPort)
+    }
+
+    /// Listens. Requests that come before the last device has its answer are taken.
+    pub(super) fn listen(&self, id: CmId) -> Result<(), CmError> {
+        let wanted = self.run(|state| {
+            state.machine.refresh(state.now);
+            state.ids.listen(&mut state.machine, id)
+        })?;
+        wanted.ports.iter().try_for_each(|&port| self.listen_on(id, port, &wanted))
+    }
+
+    fn listen_on(&self, id: CmId, port: PortId, wanted: &Listening) -> Result<(), CmError> {
+        let handle = self.enter(|state| state.machine.handle(port))?;
+        let asked = handle.and_then(|handle| {
+            let host = (*handle).as_ref();
+            // The low sixteen bits are the port.
+            let refused = |error: std::io::Error| refused((wanted.service_id & 0xffff) as u16, &error);
+            host.listen(wanted.service_id, u64::MAX, wanted.on).map_err(refused)?;
+            Ok(handle)
+        });
+        self.enter(|state| match asked {
+            Ok(_) if state.ids.note_listening(id, port) => Ok(()),
+            Ok(handle) => {
+                // It was destroyed meanwhile.
+                (*handle).as_ref().unlisten(wanted.service_id, u64::MAX, wanted.on);
+                Err(CmError::NoId)
+            }
+            Err(error) => {
+                state.ids.give_up_listening(&mut state.machine, id);
+                Err(error)
+            }
+        })?
+    }
+
     /// A child must not touch what its parent has locked, perhaps.
     fn check(&self) -> Result<(), CmError> {
         if self.shared.is_ours() { Ok(()) } else { Err(CmError::System(libc::EIO)) }
@@ -107,7 +165,8 @@ impl Drop for Owner {
 }
 
 impl Shared {
-    /// Runs a call under the lock, and then what comes of it.
+    /// Runs a call under the lock, and then what comes of it. When the lock is free, whoever waits for events is woken: that may run
+    /// anything, also calls of this manager; and devices that nobody needs end.
     fn enter<R>(&self, call: impl FnOnce(&mut State) -> R) -> R {
         let mut state = lock(&self.state);
         state.now = clock::now();
@@ -116,6 +175,10 @@ impl Shared {
         let due = [state.ids.poll_timeout(), state.tidy_at].into_iter().flatten().min();
         // Under the lock, so that the last one to set it knows the most.
         self.inbox.set_due(due);
+        let (told, closed) = (std::mem::take(&mut state.told), state.machine.take_closed());
+        drop(state);
+        told.iter().for_each(|sink| sink.wake());
+        drop(closed);
         result
     }
 
@@ -188,6 +251,9 @@ impl State {
         let (id, kind) = (event.id, event.kind);
         let Some(sink) = self.sinks.get(&event.listener.unwrap_or(id)).cloned() else { return };
         let is_taken = sink.push(event);
+        if !self.told.iter().any(|told| Arc::ptr_eq(told, &sink)) {
+            self.told.push(Arc::clone(&sink));
+        }
         if kind == EventKind::Disconnected && sink.answers_disconnect() {
             // If this side has ended it, there is nothing to answer.
             let _ = self.ids.disconnect(self.now, id);
@@ -220,9 +286,15 @@ impl State {
         }
         self.sinks.clear();
         self.flush();
+        // Each peer has been told once, and nobody is left here who hears its answer.
+        self.ids.unanswered().iter().for_each(|ended| self.machine.open_will(ended));
+        let ports = self.ids.remove_ports();
+        ports.into_iter().for_each(|port| self.machine.close(port));
     }
 }
 
+/// Things that a call may ask for: ports that are tried, on many devices.
+const MAX_ERRANDS: usize = 4096;
 /// How often devices are looked for that nobody needs.
 const LINGER: Duration = Duration::from_secs(5);
 /// It calls sinks and drives devices.

@@ -17,6 +17,8 @@ use userdma_verbs::{
 pub struct Hosts {
     addresses: Vec<Vec<IpAddr>>,
     open: Mutex<HashMap<usize, Weak<Open>>>,
+    /// What runs while a device is opened.
+    pub on_open: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 /// An open device.
@@ -31,7 +33,11 @@ impl AsRef<Host> for Open {
 impl Hosts {
     pub fn new(addresses: &[&[&str]]) -> Arc<Self> {
         let parse = |ips: &&[&str]| ips.iter().map(|ip| ip.parse().unwrap()).collect();
-        Arc::new(Self { addresses: addresses.iter().map(parse).collect(), open: Mutex::default() })
+        Arc::new(Self {
+            addresses: addresses.iter().map(parse).collect(),
+            open: Mutex::default(),
+            on_open: Mutex::default(),
+        })
     }
 }
 
@@ -47,6 +53,9 @@ impl Devices for Hosts {
     }
 
     fn open(&self, place: usize) -> Result<Arc<dyn AsRef<Host> + Send + Sync>, i32> {
+        if let Some(run) = self.on_open.lock().unwrap().take() {
+            run();
+        }
         let mut open = self.open.lock().unwrap();
         if let Some(device) = open.get(&place).and_then(Weak::upgrade) {
             return Ok(device);
@@ -61,6 +70,8 @@ impl Devices for Hosts {
 /// Events that wait.
 #[derive(Default)]
 pub struct Queue {
+    /// What runs when somebody is woken.
+    pub on_wake: Mutex<Option<Box<dyn FnMut() + Send>>>,
     events: Mutex<VecDeque<Event>>,
     changed: Condvar,
     /// Requests that may wait.
@@ -77,6 +88,12 @@ impl EventSink for Queue {
         events.push_back(event);
         self.changed.notify_all();
         true
+    }
+
+    fn wake(&self) {
+        if let Some(run) = &mut *self.on_wake.lock().unwrap() {
+            run();
+        }
     }
 }
 
@@ -103,6 +120,11 @@ pub struct Side {
 }
 
 impl Side {
+    /// On devices that the caller knows.
+    pub fn on(hosts: &Arc<Hosts>) -> Self {
+        Self { manager: Manager::new(Arc::clone(hosts) as Arc<dyn Devices>), queue: Arc::default() }
+    }
+
     pub fn new(addresses: &[&[&str]]) -> Self {
         Self { manager: Manager::new(Hosts::new(addresses)), queue: Arc::default() }
     }

@@ -256,16 +256,14 @@ impl Cm {
         let id = mra.remote_comm_id;
         let Some(conn) = self.table.of_peer(id, &from.peer) else { return self.ignore() };
         let is_known = conn.remote_id == mra.local_comm_id || conn.remote_id == 0;
-        let transaction_id = match (&conn.state, mra.message) {
-            (State::ReqSent(_), RejectedMessage::Req) | (State::RepSent(_), RejectedMessage::Rep) => {
-                conn.transaction_id
-            }
-            (State::Established { lap: LapState::Sent(_), .. }, RejectedMessage::Other) => {
-                self.transaction_id(id)
-            }
-            _ => return self.ignore(),
+        let is_lap = matches!(conn.state, State::Established { lap: LapState::Sent(_), .. });
+        let asked = match mra.message {
+            RejectedMessage::Req if matches!(conn.state, State::ReqSent(_)) => Some(conn.transaction_id),
+            RejectedMessage::Rep if matches!(conn.state, State::RepSent(_)) => Some(conn.transaction_id),
+            RejectedMessage::Other if is_lap => Some(self.transaction_id(id)),
+            RejectedMessage::Req | RejectedMessage::Rep | RejectedMessage::Other => None,
         };
-        if !is_known || transaction_id != from.transaction_id {
+        if !is_known || asked != Some(from.transaction_id) {
             return self.ignore();
         }
         let patience = time::timeout(mra.service_timeout) + time::timeout(conn.ack_timeout);

@@ -20,6 +20,7 @@ use crate::rdma::{
     Address, CmError, CmId, CmOption, ConnParam, Event, EventKind, Param, PortSpace, Query, UdParam,
 };
 use listen::Listeners;
+pub use listen::Listening;
 
 /// The identifiers of a process, and the connections below them.
 #[derive(Debug)]
@@ -213,6 +214,7 @@ impl Ids {
     /// A device has gone: its identifiers are good for nothing any more. As `cma.c cma_process_remove()`.
     pub fn remove_port(&mut self, port: PortId) {
         self.close_port(port);
+        self.forget_listeners_of(port);
         let mut gone = Vec::new();
         for (&id, entry) in &mut self.table {
             entry.held.retain(|held| held.port != port);
@@ -239,6 +241,19 @@ impl Ids {
         }
         self.table.values_mut().for_each(|entry| entry.conn = None);
         self.events.clear();
+    }
+
+    /// Connections that this side has ended and whose peers have not said that they know: what is sent to each until it does.
+    pub fn unanswered(&self) -> Vec<WillChange> {
+        let will = |(conn, will): (ConnId, Outgoing)| WillChange { port: will.port, conn, will: Some(will) };
+        self.cm.goodbyes().map(will).collect()
+    }
+
+    /// All devices are let go, whatever is there; which they were.
+    pub fn remove_ports(&mut self) -> Vec<PortId> {
+        let ports: Vec<_> = self.devices.keys().copied().collect();
+        ports.iter().for_each(|&port| self.remove_port(port));
+        ports
     }
 
     /// Whether devices are open.

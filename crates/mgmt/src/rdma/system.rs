@@ -76,12 +76,9 @@ pub trait System {
     /// Gives a port back.
     fn release(&mut self, port: PortId, reservation: u32);
 
-    /// Requests for a service that come to the device, or to one of its addresses, are wanted from now on.
+    /// Requests for a service that come to the device, or to one of its addresses, are not wanted any more. Once for each time that
+    /// the machine agreed to what [`Ids::listen`] wants.
     ///
-    /// # Errors
-    /// Another process on the address has it.
-    fn listen(&mut self, port: PortId, service_id: u64, on: Option<IpAddr>) -> Result<(), CmError>;
-
-    /// They are not wanted any more. Once for each [`System::listen`].
+    /// [`Ids::listen`]: crate::rdma::Ids::listen
     fn unlisten(&mut self, port: PortId, service_id: u64, on: Option<IpAddr>);
 }

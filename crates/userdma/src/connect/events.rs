@@ -96,36 +96,38 @@ impl Queue {
 
 impl EventSink for Queue {
     fn push(&self, event: Event) -> bool {
-        let wakers = {
-            let mut state = lock(&self.state);
-            match event.kind {
-                EventKind::ConnectRequest if state.requests >= state.backlog => return false,
-                EventKind::ConnectRequest => state.requests += 1,
-                EventKind::Disconnected | EventKind::DeviceRemoval => {
-                    state.is_over = true;
-                    if let Some((host, qpn)) = &state.qp {
-                        to_error(host, *qpn);
-                    }
+        let mut state = lock(&self.state);
+        match event.kind {
+            EventKind::ConnectRequest if state.requests >= state.backlog => return false,
+            EventKind::ConnectRequest => state.requests += 1,
+            EventKind::Disconnected | EventKind::DeviceRemoval => {
+                state.is_over = true;
+                if let Some((host, qpn)) = &state.qp {
+                    to_error(host, *qpn);
                 }
-                EventKind::AddrResolved
-                | EventKind::AddrError
-                | EventKind::RouteResolved
-                | EventKind::RouteError
-                | EventKind::ConnectResponse
-                | EventKind::ConnectError
-                | EventKind::Unreachable
-                | EventKind::Rejected
-                | EventKind::Established
-                | EventKind::MulticastJoin
-                | EventKind::MulticastError
-                | EventKind::AddrChange
-                | EventKind::TimewaitExit => {}
             }
-            state.events.push_back(event);
-            std::mem::take(&mut state.wakers)
-        };
-        wakers.into_iter().for_each(Waker::wake);
+            EventKind::AddrResolved
+            | EventKind::AddrError
+            | EventKind::RouteResolved
+            | EventKind::RouteError
+            | EventKind::ConnectResponse
+            | EventKind::ConnectError
+            | EventKind::Unreachable
+            | EventKind::Rejected
+            | EventKind::Established
+            | EventKind::MulticastJoin
+            | EventKind::MulticastError
+            | EventKind::AddrChange
+            | EventKind::TimewaitExit => {}
+        }
+        state.events.push_back(event);
         true
+    }
+
+    /// A waker may run anything, also whoever takes the event.
+    fn wake(&self) {
+        let wakers = std::mem::take(&mut lock(&self.state).wakers);
+        wakers.into_iter().for_each(Waker::wake);
     }
 
     fn answers_disconnect(&self) -> bool {

@@ -154,6 +154,6 @@ pub(super) fn resolve(device: &Device, address: impl ToSocketAddrs) -> Result<So
 }
 
 /// Requests that may wait. What does not find room is asked again by the peer.
-const BACKLOG: u32 = 128;
+const BACKLOG: u32 = 1024;
 /// As the kernel's `rdma/ib_cm.h enum ib_cm_rej_reason`.
 const CONSUMER_DEFINED: u8 = 28;

@@ -91,7 +91,7 @@ impl Ids {
     ) -> Result<(u16, Vec<Held>), CmError> {
         self.open(system, device)?;
         let reservation = system.reserve(device, request)?;
-        Ok((reservation.port, vec![Held { port: device, reservation: reservation.id }]))
+        Ok((reservation.port, vec![Held { port: device, reservation: reservation.id, listens: false }]))
     }
 
     /// Reserves the same port on all devices that can be opened.
@@ -150,7 +150,7 @@ fn reserve_others(
 ) -> Result<(), CmError> {
     for &port in devices {
         let reservation = system.reserve(port, request)?.id;
-        held.push(Held { port, reservation });
+        held.push(Held { port, reservation, listens: false });
     }
     Ok(())
 }

@@ -319,8 +319,8 @@ const RESPONSE_TIMEOUT: u8 = 20;
 const MAX_CM_RETRIES: u8 = 15;
 /// As much as the field holds.
 const MAX_RETRIES: u8 = 7;
-const REQ_PRIVATE_DATA: usize = 92;
+const REQ_PRIVATE_DATA: usize = IpHeader::LEN + IpHeader::REQ_DATA_LEN;
 const REP_PRIVATE_DATA: usize = 196;
 const REJ_PRIVATE_DATA: usize = 148;
-const SIDR_REQ_PRIVATE_DATA: usize = 216;
+const SIDR_REQ_PRIVATE_DATA: usize = IpHeader::LEN + IpHeader::SIDR_REQ_DATA_LEN;
 const SIDR_REP_PRIVATE_DATA: usize = 136;
