@@ -14,8 +14,8 @@ use userdma_mem::{Region, Route};
 use userdma_nic::{GidEntry, Shard};
 use userdma_objects::{Arm, Cq, MrKeys, PdId, QpShared};
 use userdma_verbs::{
-    AccessFlags, AsyncEvent, CreateQpError, ObjectError, QpInitAttr, QpState, Qpn, RecvWr, RegMrError,
-    SendWr, Srqn, Time, Wc,
+    AccessFlags, AsyncEvent, CreateQpError, ModifyQpError, ObjectError, QpAttr, QpAttrMask, QpInitAttr,
+    QpState, Qpn, RecvWr, RegMrError, SendWr, Srqn, Time, Wc,
 };
 
 use crate::bell::Bell;
@@ -166,6 +166,25 @@ impl Host {
         self.check()?;
         self.owner.start_thread()?;
         self.control(move |shard, _| shard.create_qp_on(pd, &init, send_cq, recv_cq, srq))
+    }
+
+    /// Sets attributes of a queue pair and changes its state. Acknowledgements that it owes leave before RESET forgets them: an
+    /// adapter has sent them when it had the packet, and the peer would ask in vain.
+    ///
+    /// # Errors
+    /// The outer: the device is not usable. The inner: nothing has changed.
+    pub fn modify_qp(
+        &self,
+        qpn: Qpn,
+        attr: &QpAttr,
+        mask: QpAttrMask,
+    ) -> Result<Result<(), ModifyQpError>, HostError> {
+        if mask.contains(QpAttrMask::STATE) && attr.qp_state == QpState::Reset {
+            // The drive that executes this also transmits.
+            self.control(|shard, _| shard.release_acks())?;
+        }
+        let attr = *attr;
+        self.control(move |shard, now| shard.modify_qp(now, qpn, &attr, mask))
     }
 
     /// Ends a queue pair. Acknowledgements that it owes leave before.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use userdma_objects::QpShared;
 use userdma_verbs::{
     AhAttr, Gid, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpState, QpType, RecvWr, SendFlags, SendOp, SendWr,
+    Wc, WcOpcode, WcStatus,
 };
 
 use super::*;
@@ -38,7 +39,7 @@ fn a_backlog_of_small_messages_is_received_before_more_is_sent() {
 struct End {
     host: Host,
     qp: Arc<QpShared>,
-    _cq: Arc<Cq>,
+    cq: Arc<Cq>,
     ip: IpAddr,
 }
 
@@ -56,7 +57,7 @@ impl End {
             (qp, cq)
         };
         let (qp, cq) = host.control(make).unwrap();
-        Self { host, qp, _cq: cq, ip }
+        Self { host, qp, cq, ip }
     }
 
     fn connect(&self, to: &Self) {
@@ -150,4 +151,35 @@ fn an_acknowledgement_waits_for_a_program_that_answers() {
     peer.send();
     answers.take(Role::Thread);
     assert_eq!(answers.acks() - before, 1, "it is known not to answer");
+}
+
+/// The peer's request has been executed: whatever becomes of the queue pair, he hears of it.
+#[test]
+fn what_is_owed_leaves_before_a_queue_pair_ends() {
+    let ways: [fn(&End); 2] = [
+        |end: &End| end.host.destroy_qp(end.qp.qpn()).unwrap().unwrap(),
+        |end: &End| {
+            let reset = QpAttr { qp_state: QpState::Reset, ..QpAttr::default() };
+            end.host.modify_qp(end.qp.qpn(), &reset, QpAttrMask::STATE).unwrap().unwrap();
+        },
+    ];
+    for ends in ways {
+        let (peer, answers) = (End::new("127.71.6.3"), End::new("127.71.6.4"));
+        peer.connect(&answers);
+        answers.connect(&peer);
+        peer.receive();
+        (0..2).for_each(|_| answers.receive());
+        // So that the acknowledgement waits.
+        answers.send();
+        peer.take(Role::Control);
+        answers.take(Role::Control);
+        peer.send();
+        answers.take(Role::Thread);
+        ends(&answers);
+        peer.take(Role::Control);
+        let mut wcs = [Wc::new(0, WcStatus::GeneralErr, WcOpcode::Send, Qpn::new(0)); 4];
+        let taken = peer.cq.poll(&mut wcs);
+        let sent = wcs[..taken].iter().find(|wc| wc.wr_id == 2);
+        assert_eq!(sent.map(|wc| wc.status), Some(WcStatus::Success));
+    }
 }

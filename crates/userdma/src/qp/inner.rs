@@ -62,8 +62,7 @@ impl Inner {
     }
 
     fn modify_device(&self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), Error> {
-        let (qpn, attr) = (self.qp.qpn(), *attr);
-        Ok(self.host().control(move |shard, now| shard.modify_qp(now, qpn, &attr, mask))??)
+        Ok(self.host().modify_qp(self.qp.qpn(), attr, mask)??)
     }
 }
 
