@@ -116,7 +116,7 @@ impl Core {
         let Self { shard, links, clock, glances, pool, .. } = self;
         let [link] = &mut links[..] else { return Glance::Busy };
         *glances += 1;
-        let is_idle = pool.is_empty() && shard.is_idle() && !shared.commands.are_waiting();
+        let is_idle = pool.is_empty() && shard.is_idle();
         if !is_idle || link.needs_time() || *glances > GLANCES {
             *glances = 0;
             return Glance::Busy;
@@ -143,8 +143,12 @@ impl Core {
         if is_timed {
             self.follow_ports(now);
         }
-        while let Some(command) = shared.commands.next() {
-            command(self, now);
+        // A handler of a signal may post and poll, and what it has interrupted may be the C library's allocator: these two execute
+        // no commands, which allocate and release.
+        if !matches!(role, Role::Post(_) | Role::Poll(_)) {
+            while let Some(command) = shared.commands.next() {
+                command(self, now);
+            }
         }
         self.shard.handle_doorbells();
         if let Role::Post(Some(qpn)) = role {

@@ -21,7 +21,7 @@ use userdma_verbs::{
 use crate::bell::Bell;
 use crate::channel::Descriptor;
 use crate::command::{Commands, lock};
-use crate::drive::{Core, Role};
+use crate::drive::Core;
 use crate::events::{EventQueue, Events};
 use crate::gate::{Gated, Visit};
 use crate::management::Alone;
@@ -250,7 +250,7 @@ impl Host {
         shared.check()?;
         shared.polls.add();
         if cq.is_empty() {
-            if shared.try_enter(Role::Poll(cq)) == Visit::Elsewhere {
+            if shared.poll(cq) == Visit::Elsewhere {
                 crowd::turned_away();
             }
             return Ok(!cq.is_empty());

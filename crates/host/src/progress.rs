@@ -57,8 +57,7 @@ impl Thread {
     fn run(mut self) {
         while self.is_wanted() {
             if self.shared.is_called.swap(false, Ordering::AcqRel) {
-                let _ = self.shared.ring(Role::Thread);
-                self.shared.is_served.store(true, Ordering::Release);
+                self.answer_call();
             }
             match self.look() {
                 Duty::Serve => self.serve(),
@@ -71,6 +70,17 @@ impl Thread {
                 Duty::Park => self.park(),
             }
         }
+    }
+
+    /// Drives once. Who posts or polls meanwhile leaves commands to us.
+    fn answer_call(&self) {
+        while self.shared.ring(Role::Thread) == Visit::Elsewhere
+            && self.shared.commands.are_waiting()
+            && self.is_wanted()
+        {
+            self.sleep(Some(clock::now().plus_nanos(BUSY_NS).nanos()), false);
+        }
+        self.shared.is_served.store(true, Ordering::Release);
     }
 
     fn is_wanted(&self) -> bool {

@@ -7,6 +7,7 @@ use userdma_agent::{FellBack, Lease};
 use userdma_link::guard::GuardedFd;
 use userdma_link::{Capture, is_readable};
 use userdma_nic::{Doorbells, GidEntry};
+use userdma_objects::Cq;
 use userdma_verbs::{AsyncEvent, Qpn};
 
 use crate::bell::Bell;
@@ -162,6 +163,15 @@ impl Shared {
         let visit = self.core.try_enter(self.rounds(), |core| self.progress(core, role));
         self.hand_over(visit);
         visit
+    }
+
+    /// A poll drives if nobody does. Where commands wait, which it does not execute, it lets others in before.
+    #[inline]
+    pub(crate) fn poll(&self, cq: &Cq) -> Visit {
+        if self.commands.are_waiting() {
+            std::thread::yield_now();
+        }
+        self.try_enter(Role::Poll(cq))
     }
 
     fn progress(&self, core: &mut Core, role: Role<'_>) {
