@@ -21,7 +21,7 @@ use self::gsi::Clerk;
 use self::registrar::Registrar;
 use crate::client::{self, Granted};
 use crate::message::{Place, Reply, Request};
-use crate::names::Name;
+use crate::names::{self, Name};
 use crate::neighbor::{self, Answerer, Neighbor};
 use crate::packet;
 use crate::service::find;
@@ -58,8 +58,9 @@ impl Lease {
             .chain(locks)
             .chain(parks.into_iter().flatten());
         let builder = Builder::new().name(format!("userdma slot {slot}")).stack_size(STACK_BYTES);
-        let index = Arc::clone(&next_index);
+        let (index, user) = (Arc::clone(&next_index), names::our_uid());
         let thread = spawn_apart(builder, keep.collect(), move |kept| {
+            names::stay(user);
             if let Some(keeper) = Keeper::new((place, who), (slot, taken), index, clerk, kept, &counts) {
                 keeper.run();
             }
@@ -260,6 +261,12 @@ impl Keeper {
 
     /// Tells a new agent what we have; if that fails, again, less and less often.
     fn register(&mut self) {
+        if self.who == Name::Agent && names::has_changed() {
+            // The user's other processes would take us for a stranger, above all as their agent. The slot stays ours: the lock
+            // says so.
+            self.pause_ns = SELDOM_NS;
+            return;
+        }
         let agent = if self.who == Name::Service { find::find_again() } else { client::find() };
         match agent {
             Ok(agent) if self.is_registered_with(&agent) => {

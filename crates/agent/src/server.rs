@@ -28,6 +28,7 @@ use crate::desk::{Desk, Grant, LAST_SLOT};
 use crate::group::Group;
 use crate::locks::Locks;
 use crate::message::{GsiRequest, MAX_LEN, Place, Refusal, Reply, Request};
+use crate::names;
 use crate::packet;
 use crate::park::Park;
 use crate::registry::{Home, Member};
@@ -37,8 +38,10 @@ use crate::wait::timespec;
 /// Starts an agent that listens on `listener`, which has its name.
 pub(crate) fn start(listener: OwnedFd) -> io::Result<()> {
     let builder = Builder::new().name("userdma agent".to_owned()).stack_size(STACK_BYTES);
+    let user = names::our_uid();
     // It ends by itself, or with the process.
-    spawn_apart(builder, vec![listener], |kept| {
+    spawn_apart(builder, vec![listener], move |kept| {
+        names::stay(user);
         if let Some(listener) = kept.into_iter().next() {
             Agent::new(listener, Desk::new(Locks::Names, LAST_SLOT), None).run();
         }
