@@ -4,6 +4,8 @@
 
 mod common;
 
+use std::sync::Arc;
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use common::other::{Other, is_child, say};
@@ -132,6 +134,50 @@ fn a_request_that_is_dropped_is_refused() {
 }
 
 #[test]
+fn a_listener_that_is_dropped_refuses_who_waits_for_it() {
+    let [server, client] = sides(68);
+    let (listener, attr) = (server.listen(), ConnAttr::default());
+    let address = listener.local_addr();
+    std::thread::scope(|scope| {
+        let ask = |_| {
+            let qp = client.qp();
+            scope.spawn(|| Connection::connect_blocking(&client.device, address, qp, &attr, LONG))
+        };
+        let asking: Vec<_> = (0..12).map(ask).collect();
+        // Others wait in the queue by now; some may come later still, and find nobody.
+        let first = listener.accept_blocking(LONG).unwrap();
+        drop(listener);
+        drop(first);
+        for asked in asking {
+            let error = asked.join().unwrap().unwrap_err();
+            let is_told = matches!(error, ConnectError::Rejected { .. } | ConnectError::NoListener(_));
+            assert!(is_told, "{error}");
+        }
+    });
+}
+
+#[test]
+fn whoever_has_given_up_waiting_is_forgotten() {
+    struct Task;
+    impl Wake for Task {
+        fn wake(self: Arc<Self>) {}
+    }
+    let [server, _client] = sides(69);
+    let (listener, task) = (server.listen(), Arc::new(Task));
+    let waker = Waker::from(Arc::clone(&task));
+    let before = Arc::strong_count(&task);
+    for _ in 0..10 {
+        let mut accepting = Box::pin(listener.accept());
+        assert!(accepting.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        assert!(Arc::strong_count(&task) > before, "it waits");
+        drop(accepting);
+        assert_eq!(Arc::strong_count(&task), before);
+        let limit = Some(Duration::from_millis(1));
+        assert!(matches!(listener.accept_blocking(limit), Err(ConnectError::TimedOut)));
+    }
+}
+
+#[test]
 fn a_device_that_is_not_there_does_not_answer_and_waiting_can_be_given_up() {
     let client = side(54, 3, "");
     let attr = ConnAttr::default();
@@ -249,7 +295,7 @@ fn a_port_is_had_once_and_is_free_again() {
 
 #[test]
 fn too_much_private_data_is_refused_and_connecting_can_be_tried_again() {
-    let [server, client] = sides(60);
+    let [server, client] = sides(68);
     let listener = server.listen();
     let attr = ConnAttr::saying([7_u8; 57]);
     let result = block_on(Connection::connect(&client.device, listener.local_addr(), client.qp(), &attr));
