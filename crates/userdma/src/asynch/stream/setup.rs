@@ -11,7 +11,6 @@ use super::halves::RdmaStream;
 use super::offer::{MESSAGES, RINGS, StreamOffer};
 use super::shared::Shared;
 use super::state::{Owner, State};
-use super::watch;
 use crate::asynch::ops::Key;
 use crate::asynch::request::Request;
 use crate::qp::Init;
@@ -162,12 +161,49 @@ impl Rest {
         let operations = Arc::clone(owner.qp.shared());
         let state = State::new(Flow::new(sizes), owner, self.recvs);
         let shared = Shared::start(operations, state, [self.ring, out], theirs.ring());
+        // From here on it ends in order, also if nobody can watch it.
+        let stream = RdmaStream::new(Arc::clone(&shared), sizes);
         if let Some(interval) = self.attr.keep_alive {
-            watch::add(&shared, interval)?;
+            self.pd.watch().add(&shared, interval)?;
         }
-        Ok(RdmaStream::new(shared, sizes))
+        Ok(stream)
     }
 }
 
 /// Sends of the queue pair: messages with bytes, one that tells of credits, the end, the departure, a question.
 const SENDS: u32 = UNDER_WAY + 4;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::super::watch::Watch;
+    use super::*;
+    use crate::Device;
+
+    /// A device whose threads get so much stack, and a stream that is not connected yet.
+    fn setup(address: &str, watch: Watch) -> (Pd, StreamSetup) {
+        let mut device = Device::open(address).unwrap();
+        device.watch = Arc::new(watch);
+        let cq = AsyncCq::with_thread(&device, 256).unwrap();
+        let pd = device.alloc_pd().unwrap();
+        let setup = StreamSetup::new(&pd, &cq, StreamAttr::default()).unwrap();
+        (pd, setup)
+    }
+
+    #[test]
+    fn a_stream_that_cannot_be_watched_ends_in_order() {
+        let (pd, ours) = setup("127.72.1.2", Watch::with_stack(1 << 56));
+        let (_, theirs) = setup("127.72.1.3", Watch::default());
+        let (to_us, to_them) = ((ours.endpoint(), ours.offer()), (theirs.endpoint(), theirs.offer()));
+        let mut their_stream = theirs.connect(&to_us.0, &to_us.1).unwrap().into_blocking();
+        let error = ours.connect(&to_them.0, &to_them.1).unwrap_err();
+        assert!(matches!(error, Error::Io(_)), "{error}");
+        assert_eq!(std::io::Read::read(&mut their_stream, &mut [0]).unwrap(), 0, "the peer is told");
+        let start = Instant::now();
+        while !pd.is_last() {
+            assert!(start.elapsed() < Duration::from_secs(20), "queue pair and ring are there still");
+            std::thread::yield_now();
+        }
+    }
+}
