@@ -158,8 +158,9 @@ fn process() -> i32 {
     rustix::process::getpid().as_raw_pid()
 }
 
-/// Above what programs choose, below what `select` can take, and in the upper half of what the process may have.
-fn lowest() -> RawFd {
+/// The lowest number of a device's descriptors: above what programs choose, below what `select` can take, and in the upper half
+/// of what the process may have.
+pub fn lowest() -> RawFd {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     RawFd::try_from((limit / 2).min(512)).unwrap_or(0)
 }

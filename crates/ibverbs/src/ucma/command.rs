@@ -123,7 +123,11 @@ fn create_id(call: &Call) -> Result<(), Refused> {
     let qp_type = space.qp_type().or_else(|| qp_type(command.qp_type)).ok_or(INVALID)?;
     let manager = &call.state.manager;
     let connection = manager.create(Arc::new(Sink(call.state)), space, qp_type)?;
-    let id = call.state.table().add(connection, call.channel, command.uid);
+    let added = call.state.table().add(connection, call.channel, command.uid);
+    let id = added.inspect_err(|_| {
+        // It is there: nobody else knows it.
+        let _ = manager.destroy(connection);
+    })?;
     let response = abi::CreateIdResponse { id: id.0 };
     memory::write(command.response, &response).inspect_err(|_| {
         if call.state.table().end(id, call.channel).is_ok() {

@@ -66,7 +66,14 @@ impl Table {
         (signal, self.end_all(|_, entry| entry.channel == key))
     }
 
-    pub(super) fn add(&mut self, connection: CmId, channel: Key, uid: u64) -> Id {
+    /// Gives a connection a number.
+    ///
+    /// # Errors
+    /// The channel was closed meanwhile, and what was on it is destroyed already.
+    pub(super) fn add(&mut self, connection: CmId, channel: Key, uid: u64) -> Result<Id, Refused> {
+        if !self.channels.contains_key(&channel) {
+            return Err(CLOSED);
+        }
         let entry = Entry { connection, channel, uid, reported: 0, backlog: 0, is_ending: false };
         let id = if let Some(Reverse(free)) = self.free.pop() {
             self.entries[free as usize] = Some(entry);
@@ -77,7 +84,7 @@ impl Table {
             id
         };
         self.by_connection.insert(connection, id);
-        id
+        Ok(id)
     }
 
     /// The connection of an identifier on this channel. As `ucma.c _ucma_find_context()`.
@@ -129,6 +136,9 @@ impl Table {
 
     /// Moves an identifier and its events to another channel; how many events the program has taken so far.
     pub(super) fn migrate(&mut self, id: Id, from: (c_int, Key), to: Key) -> Result<u32, Refused> {
+        if !self.channels.contains_key(&to) {
+            return Err(CLOSED);
+        }
         let entry = self.entry_mut(id, from.1)?;
         entry.channel = to;
         let reported = entry.reported;
@@ -177,12 +187,14 @@ impl Table {
             return false;
         };
         let Some(Some(listener)) = self.entries.get_mut(of.0 as usize) else { return false };
-        if listener.is_ending || listener.backlog == 0 || !self.channels.contains_key(&listener.channel) {
+        if listener.is_ending || listener.backlog == 0 {
             return false;
         }
-        listener.backlog -= 1;
         let (uid, channel) = (listener.uid, listener.channel);
-        let id = self.add(event.id, channel, 0);
+        let Ok(id) = self.add(event.id, channel, 0) else { return false };
+        if let Some(Some(listener)) = self.entries.get_mut(of.0 as usize) {
+            listener.backlog -= 1;
+        }
         self.queue(channel, Waiting { of, request: Some(id), response: reply::event(event, uid, id) });
         true
     }
@@ -258,6 +270,8 @@ impl Channel {
     }
 }
 
+/// The program has closed the channel.
+const CLOSED: Refused = Refused(libc::EBADF);
 /// There is no such identifier.
 const NO_ID: Refused = Refused(libc::ENOENT);
 

@@ -46,7 +46,7 @@ impl World {
 
     fn add(&mut self, uid: u64) -> (Id, CmId) {
         let connection = self.connection();
-        (self.table.add(connection, self.channel.1, uid), connection)
+        (self.table.add(connection, self.channel.1, uid).unwrap(), connection)
     }
 
     fn tell(&mut self, connection: CmId, kind: EventKind) -> bool {
@@ -235,4 +235,17 @@ fn a_channel_that_is_closed_ends_what_is_on_it() {
         assert_eq!(world.table.forget(id, None), (0, vec![]));
     }
     assert_eq!(world.take(), None);
+}
+
+#[test]
+fn nothing_is_made_on_or_moved_to_a_channel_that_is_closed() {
+    let mut world = World::new();
+    let (id, connection) = world.add(1);
+    let other = add_channel(&mut world.table);
+    assert_eq!(world.table.remove_channel(other.1).1, vec![]);
+    assert_eq!(world.table.add(world.connection(), other.1, 2), Err(CLOSED));
+    let from = (world.channel.0.as_raw_fd(), world.channel.1);
+    assert_eq!(world.table.migrate(id, from, other.1), Err(CLOSED));
+    assert_eq!(world.table.find(id, world.channel.1), Ok(connection), "it stays where it was");
+    assert_eq!(world.add(3).0, Id(1), "no number is taken");
 }
