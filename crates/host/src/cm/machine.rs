@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 use userdma_mgmt::cm::{Outgoing, PortId};
 use userdma_mgmt::rdma::{CmError, Device, PortRequest, Reservation, System, WillChange};
 use userdma_verbs::Time;
@@ -154,17 +155,16 @@ impl System for Machine {
     }
 }
 
-/// The address from which the kernel would send to `to`. Nothing is sent.
+/// The address from which the kernel would send to `to`. Nothing is sent. By system calls: a library in front of the C library's
+/// (librspreload) would make something else of the socket, and ask us for it.
 fn source(to: SocketAddr) -> io::Result<IpAddr> {
-    let any: IpAddr = match to {
-        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    let socket = UdpSocket::bind((any, 0))?;
+    let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = net::socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
     let mut to = to;
     to.set_port(ANY_PORT);
-    socket.connect(to)?;
-    Ok(socket.local_addr()?.ip())
+    net::connect(&socket, &to)?;
+    let local = SocketAddr::try_from(net::getsockname(&socket)?)?;
+    Ok(local.ip())
 }
 
 fn refused(port: u16, error: &io::Error) -> CmError {
