@@ -8,6 +8,7 @@ mod common;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -327,4 +328,16 @@ fn a_forked_child_has_no_connections() {
     unsafe { libc::waitpid(child, &raw mut status, 0) };
     assert_eq!(status, 0);
     side.manager.query(listener).unwrap();
+}
+
+#[test]
+fn a_device_that_fails_is_told_to_who_only_waits() {
+    let side = Side::new(&[&["127.72.10.1"]]);
+    let ids = [side.listen(PortSpace::Tcp, "127.72.10.1:7000"), side.listen(PortSpace::Tcp, "0.0.0.0:7001")];
+    let host = side.manager.host(ids[0]).unwrap();
+    // An error of ours stops the device.
+    let failing = catch_unwind(AssertUnwindSafe(|| host.control(|_, _| panic!("for this test"))));
+    assert!(failing.is_err() && host.check().is_err());
+    let told = ids.map(|_| side.queue.expect(EventKind::DeviceRemoval).id);
+    assert_eq!(told, ids);
 }

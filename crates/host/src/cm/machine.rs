@@ -61,6 +61,12 @@ impl Machine {
         }
     }
 
+    /// Devices that do not work any more.
+    pub(super) fn failed(&self) -> Vec<PortId> {
+        let has_failed = |host: &Arc<dyn AsRef<Host> + Send + Sync>| (**host).as_ref().check().is_err();
+        self.open.iter().filter(|(_, host)| has_failed(host)).map(|(&port, _)| port).collect()
+    }
+
     /// Tells what is to be sent if the process dies.
     pub(super) fn set_will(&self, change: &WillChange) {
         let Some(host) = self.open.get(&change.port) else { return };

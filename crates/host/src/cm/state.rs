@@ -179,8 +179,8 @@ impl State {
                 self.machine.close(out.port);
             }
         }
-        if self.tidy_at.is_none() && self.ids.has_ports() {
-            self.tidy_at = Some(self.now + LINGER);
+        if self.tidy_at.is_none() {
+            self.tidy_at = self.next_tidy();
         }
     }
 
@@ -202,13 +202,27 @@ impl State {
         }
     }
 
-    /// Closes devices that nobody needs, and looks again later if there are others.
+    /// When devices are to be looked at, if that is needed.
+    fn next_tidy(&self) -> Option<Time> {
+        (self.ids.has_ports() || self.ids.listens_on_all()).then(|| self.now + LINGER)
+    }
+
+    /// Lets go of devices that work no more, of which nothing may have been asked for long; listens on those that are new; closes
+    /// those that nobody needs; and looks again later.
     fn tidy(&mut self) {
+        for port in self.machine.failed() {
+            self.ids.remove_port(port);
+            self.machine.close(port);
+        }
+        if self.ids.listens_on_all() {
+            self.machine.refresh(self.now);
+            self.ids.listen_on_new_devices(&mut self.machine);
+        }
         for port in self.ids.idle_ports() {
             self.ids.close_port(port);
             self.machine.close(port);
         }
-        self.tidy_at = self.ids.has_ports().then(|| self.now + LINGER);
+        self.tidy_at = self.next_tidy();
     }
 
     /// Ends everything.
@@ -223,7 +237,7 @@ impl State {
     }
 }
 
-/// How often devices are looked for that nobody needs.
+/// How often devices are looked at.
 const LINGER: Duration = Duration::from_secs(5);
 /// It calls sinks and drives devices.
 const STACK_BYTES: usize = 256 << 10;

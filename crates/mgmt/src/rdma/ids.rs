@@ -2,6 +2,7 @@
 
 mod bind;
 mod connect;
+mod devices;
 mod handle;
 mod listen;
 mod request;
@@ -31,6 +32,8 @@ pub struct Ids {
     conns: HashMap<ConnId, CmId>,
     pub(super) devices: HashMap<PortId, Device>,
     listeners: Listeners,
+    /// Devices that wildcards have been told of.
+    known_devices: usize,
     events: VecDeque<Event>,
     wills: VecDeque<WillChange>,
 }
@@ -57,6 +60,7 @@ impl Ids {
             conns: HashMap::new(),
             devices: HashMap::new(),
             listeners: Listeners::default(),
+            known_devices: 0,
             events: VecDeque::new(),
             wills: VecDeque::new(),
         }
@@ -210,12 +214,19 @@ impl Ids {
         self.cm.remove_port(port);
     }
 
-    /// A device has gone: its identifiers are good for nothing any more. As `cma.c cma_process_remove()`.
+    /// A device has gone: its identifiers are good for nothing any more. As `cma.c cma_process_remove()`. Whoever listens on all
+    /// devices is told, too, if that was the last one: the kernel lets him wait.
     pub fn remove_port(&mut self, port: PortId) {
         self.close_port(port);
         let mut gone = Vec::new();
         for (&id, entry) in &mut self.table {
+            let held = entry.held.len();
             entry.held.retain(|held| held.port != port);
+            if entry.state == State::Listen && entry.port.is_none() && held > 0 && entry.held.is_empty() {
+                // It stays what it is: another device may appear.
+                gone.push(id);
+                continue;
+            }
             if entry.port != Some(port) || entry.state == State::DeviceRemoval {
                 continue;
             }

@@ -193,7 +193,7 @@ fn check_space(entry: &Entry, place: Place) -> Result<(), CmError> {
 }
 
 /// The wildcard of an address's family.
-fn any(ip: IpAddr) -> IpAddr {
+pub(super) fn any(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
