@@ -88,7 +88,7 @@ impl Shard {
         let sgid_index = ours.and_then(|at| u8::try_from(at).ok()).ok_or(ManagementError::NotOurs(from))?;
         let usual = AhAttr::to(Gid::from(to));
         let attr = AhAttr { grh: GlobalRoute { sgid_index, ..usual.grh }, ..usual };
-        let route = self.resolve(&attr, 0).map_err(|_| ManagementError::NoRoute { from, to })?;
+        let route = self.resolve_single(&attr, 0).map_err(|_| ManagementError::NoRoute { from, to })?;
         if self.gsi.sending.len() >= MAX_WAITING {
             return Err(ManagementError::Full);
         }
@@ -100,7 +100,8 @@ impl Shard {
     /// A packet whose number no queue pair has, with a good ICRC.
     #[cold]
     pub(crate) fn handle_stray(&mut self, packet: &Packet<'_>, meta: &FrameMeta) {
-        if packet.bth().qpn() != Qpn::GSI {
+        // Nobody connects to a group.
+        if packet.bth().qpn() != Qpn::GSI || meta.local.is_multicast() {
             self.stats.drop_qpn += 1;
             return;
         }

@@ -265,6 +265,12 @@ pub struct DeviceAttr {
     pub max_srq_wr: u32,
     /// Elements of the scatter/gather list of a shared receive queue's receives.
     pub max_srq_sge: u32,
+    /// Groups (multicast) that queue pairs may be attached to.
+    pub max_mcast_grp: u32,
+    /// Queue pairs that may be attached to one group.
+    pub max_mcast_qp_attach: u32,
+    /// Attachments of all groups.
+    pub max_total_mcast_qp_attach: u32,
     /// READs and atomics that a peer may have outstanding on a QP.
     pub max_qp_rd_atom: u8,
     /// READs and atomics that a QP may have outstanding.
@@ -289,6 +295,9 @@ impl DeviceAttr {
         max_srq: 1 << 16,
         max_srq_wr: 1 << 16,
         max_srq_sge: 32,
+        max_mcast_grp: 128,
+        max_mcast_qp_attach: 256,
+        max_total_mcast_qp_attach: 128 * 256,
         max_qp_rd_atom: 128,
         max_qp_init_rd_atom: 128,
         max_msg_sz: 1 << 31,
