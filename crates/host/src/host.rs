@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use userdma_agent::{Claimed, FellBack};
@@ -73,6 +73,7 @@ impl Host {
             is_called: AtomicBool::new(false),
             is_served: AtomicBool::new(false),
             stop: AtomicBool::new(false),
+            groups: sockets.iter().map(|_| OnceLock::new()).collect(),
             sockets,
             capture: Mutex::new(None),
             channels: Mutex::default(),

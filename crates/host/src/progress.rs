@@ -114,11 +114,11 @@ impl Thread {
         let timeout = until.map(|until| timespec(until.saturating_sub(clock::now().nanos())));
         // As many links as a device has at most; the array only saves an allocation.
         let mut fds: [PollFd<'_>; MAX_FDS] = std::array::from_fn(|_| bell.clone());
-        let sockets = if sockets { &shared.sockets[..] } else { &[] };
-        for (fd, socket) in fds[1..].iter_mut().zip(sockets) {
+        let mut len = 1;
+        for (fd, socket) in fds[1..].iter_mut().zip(shared.awaited().filter(|_| sockets)) {
             *fd = PollFd::new(socket, PollFlags::IN);
+            len += 1;
         }
-        let len = (1 + sockets.len()).min(MAX_FDS);
         // An interruption or an error is an early return.
         let _ = poll(&mut fds[..len], timeout.as_ref());
         shared.watch.wake_up(Sleeper::Thread);
@@ -140,8 +140,8 @@ pub(crate) fn timespec(ns: u64) -> Timespec {
     Timespec { tv_sec: (ns / 1_000_000_000).cast_signed(), tv_nsec: (ns % 1_000_000_000).cast_signed() }
 }
 
-/// The bell and one socket for each address of a device.
-const MAX_FDS: usize = 1 + userdma_agent::Embedded::MAX_ADDRESSES;
+/// The bell, and for each address of a device one socket and one set of groups.
+const MAX_FDS: usize = 1 + 2 * userdma_agent::Embedded::MAX_ADDRESSES;
 /// How long the thread leaves the device to another driver before it looks again.
 const BUSY_NS: u64 = 20_000;
 /// The thread's stack: the path is shallow.

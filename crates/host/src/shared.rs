@@ -1,7 +1,7 @@
 //! What all who use a device share.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use userdma_agent::{FellBack, Lease};
 use userdma_link::guard::GuardedFd;
@@ -41,6 +41,8 @@ pub(crate) struct Shared {
     pub(crate) stop: AtomicBool,
     /// The receive sockets, for sleeping on.
     pub(crate) sockets: Vec<GuardedFd>,
+    /// What becomes readable with datagrams to groups: one for each link that has joined any, likewise.
+    pub(crate) groups: Vec<OnceLock<GuardedFd>>,
     /// The capture file, while one is written.
     pub(crate) capture: Mutex<Option<Capture>>,
     /// Channels to be made readable if the device fails, so that programs which sleep on them look and are told.
@@ -228,7 +230,12 @@ impl Shared {
 
     /// Whether a packet waits to be received.
     pub(crate) fn is_packet_waiting(&self) -> bool {
-        self.sockets.iter().any(is_readable)
+        self.awaited().any(is_readable)
+    }
+
+    /// What becomes readable when packets come.
+    pub(crate) fn awaited(&self) -> impl Iterator<Item = &GuardedFd> {
+        self.sockets.iter().chain(self.groups.iter().filter_map(OnceLock::get))
     }
 }
 
