@@ -248,13 +248,14 @@ impl Manager {
         self.owner.enter(|state| state.ids.query(id))?
     }
 
-    /// Joins a multicast group.
+    /// Joins a group (multicast): [`EventKind::MulticastJoin`] or [`EventKind::MulticastError`] is told, and names `membership`. It
+    /// says where datagrams to the group go. To receive them a queue pair is attached: [`Host::attach_multicast`]. So there is
+    /// nothing to leave.
     ///
     /// # Errors
-    /// [`CmError::Unsupported`]: devices have no groups.
-    pub fn join_multicast(&self, id: CmId, _group: Address, _join_state: u8) -> Result<(), CmError> {
-        self.query(id)?;
-        Err(CmError::Unsupported("multicast"))
+    /// It has no device, is neither bound nor resolved, or is not of datagrams; the address is no group's.
+    pub fn join_multicast(&self, id: CmId, group: Address, membership: u32) -> Result<(), CmError> {
+        self.owner.enter(|state| state.ids.join_multicast(id, group, membership))?
     }
 
     /// The open device of an identifier that is bound to one.

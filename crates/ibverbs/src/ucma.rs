@@ -19,6 +19,7 @@ mod command;
 mod connect;
 mod known;
 mod memory;
+mod multicast;
 mod option;
 mod query;
 mod reply;

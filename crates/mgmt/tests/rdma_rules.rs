@@ -258,3 +258,60 @@ fn options_reach_the_path_and_the_queue_pair() {
     assert_eq!(ids.init_qp_attr(id, QpState::Rts).unwrap().0.timeout.exponent(), 12);
     world.run(Duration::from_secs(1));
 }
+
+/// An identifier of the first process that is bound.
+fn bound(world: &mut World, space: PortSpace, to: &str) -> CmId {
+    let Process { ids, machine, .. } = &mut world.processes[0];
+    let id = ids.create(space, QpType::Ud);
+    ids.bind(machine, id, address(to)).unwrap();
+    id
+}
+
+#[test]
+fn a_group_is_joined_at_once_and_says_where_datagrams_go() {
+    let mut world = World::new(&[&[A, "fd00::1"]]);
+    let id = bound(&mut world, PortSpace::Udp, "10.0.0.1:0");
+    let ids = &mut world.processes[0].ids;
+    ids.set_option(id, CmOption::Tos(0x68)).unwrap();
+    for (group, number) in [("239.1.2.3:0", 5), ("[::ffff:239.1.2.3]:9", 6)] {
+        ids.join_multicast(id, address(group), number).unwrap();
+        let event = ids.poll_event().unwrap();
+        assert_eq!((event.id, event.kind, event.status), (id, EventKind::MulticastJoin, 0));
+        assert_eq!(event.membership, Some(number));
+        let Param::Ud(param) = event.param else { panic!("of datagrams") };
+        assert_eq!((param.qpn, param.qkey), (Qpn::MULTICAST, QKey::new(0x0123_4567)));
+        let grh = param.ah.grh;
+        assert_eq!(grh.dgid.to_string(), "::ffff:239.1.2.3");
+        assert_eq!((grh.sgid_index, grh.hop_limit, grh.traffic_class, param.ah.port_num), (0, 64, 0x68, 1));
+    }
+    // It is of the other family, which its address is not.
+    ids.join_multicast(id, address("[ff05::1]:0"), 7).unwrap();
+    let event = ids.poll_event().unwrap();
+    assert_eq!((event.kind, event.status, event.membership), (EventKind::MulticastError, -22, Some(7)));
+    let v6 = bound(&mut world, PortSpace::Udp, "[fd00::1]:0");
+    let ids = &mut world.processes[0].ids;
+    ids.join_multicast(v6, address("[ff05::1]:0"), 0).unwrap();
+    let Param::Ud(param) = ids.poll_event().unwrap().param else { panic!("of datagrams") };
+    assert_eq!((param.ah.grh.dgid.to_string(), param.ah.grh.sgid_index), ("ff05::1".to_owned(), 1));
+    assert!(ids.poll_event().is_none());
+}
+
+#[test]
+fn who_may_join_a_group() {
+    let mut world = World::new(&[&[A]]);
+    let group = address("239.1.2.3:0");
+    let datagrams = bound(&mut world, PortSpace::Udp, "10.0.0.1:0");
+    let connection = bound(&mut world, PortSpace::Tcp, "10.0.0.1:0");
+    let ids = &mut world.processes[0].ids;
+    let idle = ids.create(PortSpace::Udp, QpType::Ud);
+    assert_eq!(ids.join_multicast(connection, group, 0).unwrap_err().errno(), 22);
+    assert_eq!(ids.join_multicast(idle, group, 0).unwrap_err().errno(), 22);
+    for single in ["10.0.0.2:0", "0.0.0.0:0", "[::]:0"] {
+        assert_eq!(ids.join_multicast(datagrams, address(single), 0).unwrap_err().errno(), 22, "{single}");
+    }
+    let gid = |gid| Address::Ib(IbAddress { gid, ..IbAddress::default() });
+    assert_eq!(ids.join_multicast(datagrams, gid(Gid::default()), 0).unwrap_err().errno(), 22);
+    ids.join_multicast(datagrams, gid(Gid::from(std::net::Ipv4Addr::new(239, 1, 2, 3))), 0).unwrap();
+    assert_eq!(ids.poll_event().unwrap().kind, EventKind::MulticastJoin);
+    assert!(ids.poll_event().is_none(), "what was refused tells nothing");
+}

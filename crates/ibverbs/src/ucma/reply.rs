@@ -8,15 +8,14 @@ use super::abi::{
     QueryRouteResponse, UdParam,
 };
 use super::address;
-use super::table::Id;
 use crate::abi::QpCap;
 use crate::marshal::{KernAhAttr, KernQpAttr};
 
-/// An event of `id`, which the program knows as `uid`.
-pub(super) fn event(event: &Event, uid: u64, id: Id) -> EventResponse {
+/// An event of the identifier or membership with this number, which the program knows as `uid`.
+pub(super) fn event(event: &Event, uid: u64, id: u32) -> EventResponse {
     let mut response = EventResponse {
         uid,
-        id: id.0,
+        id,
         event: event.kind as u32,
         status: event.status.cast_unsigned(),
         param: Param::zeroed(),

@@ -4,6 +4,7 @@ mod bind;
 mod connect;
 mod handle;
 mod listen;
+mod multicast;
 mod request;
 mod resolve;
 
@@ -288,7 +289,7 @@ impl Ids {
     fn tell(&mut self, id: CmId, kind: EventKind, status: i32) {
         let is_ud = self.table.get(&id).is_some_and(Entry::is_ud);
         let param = if is_ud { Param::Ud(UdParam::default()) } else { Param::Conn(ConnParam::default()) };
-        self.events.push_back(Event { id, kind, status, listener: None, param });
+        self.events.push_back(Event { id, kind, status, listener: None, membership: None, param });
     }
 
     /// Tells of a connection's will, if it is another one now.

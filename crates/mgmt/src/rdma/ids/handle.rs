@@ -140,7 +140,7 @@ impl Ids {
     }
 
     fn push(&mut self, id: CmId, kind: EventKind, status: i32, param: Param) {
-        self.events.push_back(Event { id, kind, status, listener: None, param });
+        self.events.push_back(Event { id, kind, status, listener: None, membership: None, param });
     }
 }
 

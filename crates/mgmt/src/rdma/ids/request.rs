@@ -84,7 +84,14 @@ impl Ids {
         let id = self.insert(entry);
         self.conns.insert(conn, id);
         let kind = EventKind::ConnectRequest;
-        self.events.push_back(Event { id, kind, status: 0, listener: Some(listener), param });
+        self.events.push_back(Event {
+            id,
+            kind,
+            status: 0,
+            listener: Some(listener),
+            membership: None,
+            param,
+        });
     }
 }
 
