@@ -59,6 +59,7 @@ impl Bench {
             qkey: QKEY,
             pkey: PKey::DEFAULT,
             flip: 0,
+            id: 0,
         };
         change(&mut sent);
         let bytes = sent.packet(to);
@@ -84,6 +85,7 @@ struct Sent {
     qkey: QKey,
     pkey: PKey,
     flip: u8,
+    id: u16,
 }
 
 impl Sent {
@@ -94,7 +96,7 @@ impl Sent {
         let is_ud = self.opcode == Opcode::UdSendOnly;
         let writer = if is_ud { writer.deth(&Deth::new(self.qkey, Qpn::new(9))) } else { writer };
         writer.payload(4).copy_from_slice(b"data");
-        Pseudo::new("10.9.9.9".parse().unwrap(), to, 50_000, 4791).seal(&mut bytes, 0);
+        Pseudo::new("10.9.9.9".parse().unwrap(), to, 50_000, 4791).seal(&mut bytes, self.id);
         let last = bytes.len() - 1;
         bytes[last] ^= self.flip;
         bytes
@@ -155,6 +157,22 @@ fn what_is_not_right_reaches_nobody() {
     let connect = |sent: &mut Sent| (sent.qpn, sent.qkey) = (Qpn::GSI, QKey::GSI);
     assert_eq!(bench.deliver(group, connect), [("drop_qpn", 1)], "nobody connects to a group");
     assert_eq!(bench.came(), [0, 0, 0]);
+}
+
+/// A kernel counts IPv4 identifications for each destination.
+#[test]
+fn what_a_peer_sends_to_a_group_is_numbered_on_its_own() {
+    let mut bench = Bench::new();
+    bench.group = "239.7.3.9".parse().unwrap();
+    bench.attach(2).unwrap();
+    let (group, ours, qpn) = (bench.group, bench.pair.hosts[1].address, bench.ends[2].qp.qpn());
+    for (to, qpn, id) in [(ours, qpn, 0x9000), (group, Qpn::MULTICAST, 0x4000), (ours, qpn, 0x9001)] {
+        bench.recv(2);
+        let moved = bench.deliver(to, |sent| (sent.qpn, sent.id) = (qpn, id));
+        assert!(moved.contains(&("rcvd_pkts", 1)), "{id:#x}: {moved:?}");
+    }
+    let other = bench.deliver(group, |sent| sent.id = 0x9002);
+    assert_eq!(other, [("drop_icrc", 1)], "far from what came to the group before");
 }
 
 #[test]
