@@ -15,7 +15,7 @@ api() {
 }
 listener() { # NAME CLIENT OUR-PATTERNS THEIR-PATTERNS
     local server
-    "$connect" "$(here_at)" $port > "$share/ours" 2>&1 & server=$!
+    "$connect" "$(here_at)" "$port" > "$share/ours" 2>&1 & server=$!
     until grep -qs ' listens$' "$share/ours" || ! kill -0 $server; do sleep 0.02; done
     guest "timeout 60 $(at "$(here_at)" "$2")"; guest_ends
     wait $server; status=$?
@@ -23,9 +23,9 @@ listener() { # NAME CLIENT OUR-PATTERNS THEIR-PATTERNS
 }
 connection() { # NAME SERVER OUR-PATTERNS THEIR-PATTERNS
     guest_serves "$(at "$(there_at)" "timeout 60 $2")"
-    "$connect" "$(here_at)" "$(there_at)" $port > "$share/ours" 2>&1; status=$?
+    "$connect" "$(here_at)" "$(there_at)" "$port" > "$share/ours" 2>&1; status=$?
     guest_ends
-    [ "$1" = "a refusal" ] && [ $status -eq 1 ] && status=0
+    [ "$1" = "a refusal" ] && [ "$status" -eq 1 ] && status=0
     met "Connection: $1" "$3" "$4"
 }
 met() { # NAME OUR-PATTERNS THEIR-PATTERNS

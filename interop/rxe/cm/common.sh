@@ -91,21 +91,23 @@ our_objects() {
 
 # ---- packets that do not arrive ----
 
-# Prints the script that loses the first message of each kind where it is received.
-# Behind the UDP header there are BTH (12 bytes), DETH (8) and the management datagram, whose attribute is at 16.
-declare -A attribute=([REQ]=0x0010 [REP]=0x0013 [RTU]=0x0014 [DREQ]=0x0015 [DREP]=0x0016
-    [SIDR_REQ]=0x0017 [SIDR_REP]=0x0018)
-loses() { # DEVICE MESSAGE...
-    local device=$1 message is_first="numgen inc mod 100000 offset 1 { 1 }"; shift
-    echo "nft -f - <<X
-table netdev loss {
-  chain c { type filter hook ingress device $device priority 0;"
-    for message in "$@"; do
-        echo "udp dport 4791 @th,104,24 0x000001 @th,352,16 ${attribute[$message]} $is_first counter drop;"
-    done
-    echo "}
+# Behind the UDP header there are BTH (12 bytes, the queue pair's number in its second word), DETH (8) and the management
+# datagram, whose attribute is at 16.
+to_qp1="udp dport 4791 @th,104,24 0x000001"
+declare -A attribute=([REQ]=0x0010 [REP]=0x0013 [RTU]=0x0014 [DREQ]=0x0015 [DREP]=0x0016 [SIDR_REQ]=0x0017 [SIDR_REP]=0x0018)
+# Prints the script that drops what comes to a device and matches a rule.
+drops() { # DEVICE RULE...
+    local device=$1; shift
+    printf '%s\n' "nft -f - <<X" "table netdev loss {" "chain c { type filter hook ingress device $device priority 0;" \
+        "${@/%/ counter drop;}" "}" "}" X
 }
-X"
+# Of each kind of message the first.
+loses() { # DEVICE MESSAGE...
+    local device=$1 message rules=(); shift
+    for message in "$@"; do
+        rules+=("$to_qp1 @th,352,16 ${attribute[$message]} numgen inc mod 100000 offset 1 { 1 }")
+    done
+    drops "$device" "${rules[@]}"
 }
 # Ends that, and prints how many there were of each kind.
 lost="nft list table netdev loss 2> /dev/null | sed -n 's/.*counter packets \([0-9]*\).*/lost \1/p'

@@ -1,6 +1,6 @@
 # Every field of what both say, as it was on the wire: rping, udaddy, an end and a refusal, each once in both directions.
 # The same names in the same order, and other values only where they name something of the sender.
-# shellcheck shell=bash disable=SC2154
+# shellcheck shell=bash disable=SC2034,SC2154
 fields() {
     local wire=$share/fields.pcap dump tool
     for tool in tcpdump tshark; do

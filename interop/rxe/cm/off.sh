@@ -1,5 +1,5 @@
 # The guest as a whole loses its power, so this part is the last: whoever has something under way hears that nobody answers.
-# shellcheck shell=bash disable=SC2154
+# shellcheck shell=bash disable=SC2034,SC2154
 off() {
     local i why name silent='^COMPLETION transport retry counter exceeded'
     told=() patterns=() watched=()

@@ -1,5 +1,5 @@
 # Unmodified programs, each with us as the client and as the server.
-# shellcheck shell=bash disable=SC2154
+# shellcheck shell=bash disable=SC2034,SC2154
 programs() {
     local good='^return status 0$' tool
     for family in 4 6; do

@@ -19,7 +19,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let result = match words[..] {
-        [own, port] => Side::new(own).and_then(|side| side.serve(&port.parse()?)),
+        [own, port] => Side::new(own).and_then(|side| side.serve(port.parse()?)),
         [own, peer, port] => Side::new(own).and_then(|side| side.ask((peer.parse()?, port.parse()?))),
         _ => Err("usage: userdma-connect OWN-IP [PEER-IP] PORT".into()),
     };
@@ -51,8 +51,8 @@ impl Side {
         Ok(Self { own: own.parse()?, device, cq, mr, qp })
     }
 
-    fn serve(self, port: &u16) -> Result<(), Box<dyn Error>> {
-        let listener = Listener::bind(&self.device, (self.own, *port))?;
+    fn serve(self, port: u16) -> Result<(), Box<dyn Error>> {
+        let listener = Listener::bind(&self.device, (self.own, port))?;
         println!("{} listens", listener.local_addr());
         let request = listener.accept_blocking(Some(PATIENCE))?;
         println!("{} asks {:?}", request.peer_addr().ip(), text(request.private_data()));
@@ -61,9 +61,9 @@ impl Side {
         wait(&self.cq, RECEIVED)?;
         send(&made, &self.cq, &self.mr)?;
         // The other side has what it wanted, and ends it.
-        let patience = std::time::Instant::now();
+        let patience = userdma::uptime() + PATIENCE;
         while !made.is_closed() {
-            if patience.elapsed() > PATIENCE {
+            if userdma::uptime() > patience {
                 return Err("the other side does not end the connection".into());
             }
             std::thread::sleep(Duration::from_millis(10));
