@@ -157,7 +157,7 @@ impl Cm {
         Ok(())
     }
 
-    /// As [`Cm::send_mra`], but the peer is only told when it asks again. As `core/cm.c ib_prepare_cm_mra()`.
+    /// As [`Cm::send_mra`], but the peer is only told when it asks again. As `cm.c ib_prepare_cm_mra()`.
     ///
     /// # Errors
     /// As those of [`Cm::send_mra`].
@@ -251,7 +251,7 @@ fn req(params: &ReqParams<'_>, guid: u64) -> Result<Req, Failure> {
         QpType::Ud | QpType::XrcSend | QpType::XrcRecv => return Err(Failure::ServiceType),
     };
     let path = &params.path;
-    // As `core/cm.c cm_format_req()`: LIDs mean something on one subnet only, and routes cross subnets.
+    // As `cm.c cm_format_req()`: LIDs mean something on one subnet only, and routes cross subnets.
     let lid = Lid::new(if path.hop_limit <= 1 { 0 } else { 0xffff });
     Ok(Req {
         vendor_id: params.ece.vendor_id,

@@ -62,7 +62,7 @@ impl Cm {
         }
     }
 
-    /// As `core/cm.c cm_destroy_id()`, but that a DREQ is sent again until it is answered.
+    /// As `cm.c cm_destroy_id()`, but that a DREQ is sent again until it is answered.
     fn say_goodbye(&mut self, now: Time, conn: ConnId) {
         let Some(state) = self.table.get(conn.0) else { return };
         match state.state {

@@ -6,7 +6,7 @@ use userdma_wire::mad::{Data, Header, MAD_LEN};
 
 use super::types::Peer;
 
-/// A REJ whose ids are those of the message, whose first fields they are, exchanged. As `core/cm.c cm_issue_rej()`.
+/// A REJ whose ids are those of the message, whose first fields they are, exchanged. As `cm.c cm_issue_rej()`.
 pub(super) fn refusal(
     mad: &[u8],
     transaction_id: u64,
