@@ -30,6 +30,11 @@ impl Mtu {
         128 << self as u32
     }
 
+    /// The MTU with this value of `enum ibv_mtu`: 1 ..= 5.
+    pub fn from_code(code: u32) -> Option<Self> {
+        Self::ALL.into_iter().find(|mtu| *mtu as u32 == code)
+    }
+
     /// The MTU of exactly `bytes` bytes.
     pub fn from_bytes(bytes: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|m| m.bytes() == bytes)

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use userdma_verbs::{Mtu, Psn, QKey, QpType, Qpn, Time};
+use userdma_verbs::{Psn, QKey, QpType, Qpn, Time};
 use userdma_wire::mad::cm::{IpHeader, RejectReason, SidrStatus};
 
 use super::Ids;
@@ -297,11 +297,6 @@ fn check_len(private_data: &[u8], room: usize) -> Result<(), CmError> {
 
 fn refused(call: &'static str) -> CmError {
     CmError::State { call, wanted: REQUEST }
-}
-
-/// What a path MTU's number stands for.
-pub(super) fn mtu(number: u8) -> Option<Mtu> {
-    Mtu::ALL.into_iter().find(|mtu| *mtu as u8 == number)
 }
 
 /// Whether a connection can have this service.

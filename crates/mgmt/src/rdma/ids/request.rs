@@ -2,11 +2,11 @@
 
 use std::net::SocketAddr;
 
-use userdma_verbs::{Psn, QKey, QpType};
+use userdma_verbs::{Mtu, Psn, QKey, QpType};
 use userdma_wire::mad::cm::{IpHeader, Req, SidrReq, TransportService};
 
 use super::Ids;
-use super::connect::{is_connected, mtu};
+use super::connect::is_connected;
 use crate::cm::{ConnId, PortId};
 use crate::rdma::entry::{Entry, Link, Phase, State};
 use crate::rdma::{CmId, ConnParam, Ece, Event, EventKind, Param, PathRecord, UdParam};
@@ -99,7 +99,7 @@ fn service(req: &Req) -> Option<QpType> {
 
 /// The path back, and what the peer has proposed. As `cm.c cm_format_paths_from_req()`, `cm_req_handler()`.
 fn path_and_link(req: &Req) -> Option<(PathRecord, Link)> {
-    let (path, mtu) = (&req.primary, mtu(req.path_mtu)?);
+    let (path, mtu) = (&req.primary, Mtu::from_code(req.path_mtu.into())?);
     let record = PathRecord {
         sgid: path.remote_gid,
         dgid: path.local_gid,
