@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use userdma_mgmt::cm::{Outgoing, PortId};
-use userdma_mgmt::rdma::{CmError, Device, PortRequest, Reservation, System, WillChange};
+use userdma_mgmt::rdma::{CmError, Device, PortRequest, PortSpace, Reservation, System, WillChange};
 use userdma_verbs::Time;
 
 use super::inbox::Inbox;
@@ -142,8 +142,7 @@ impl System for Machine {
     }
 
     fn listen(&mut self, port: PortId, service_id: u64, on: Option<IpAddr>) -> Result<(), CmError> {
-        // The low sixteen bits are the port.
-        let refused = |error: io::Error| refused((service_id & 0xffff) as u16, &error);
+        let refused = |error: io::Error| refused(PortSpace::port_of(service_id), &error);
         self.opened(port)?.listen(service_id, u64::MAX, on).map_err(refused)
     }
 

@@ -10,7 +10,7 @@ use super::Ids;
 use crate::cm::{ListenId, PortId};
 use crate::rdma::entry::{Entry, State};
 use crate::rdma::system::System;
-use crate::rdma::{Address, CmError, CmId};
+use crate::rdma::{Address, CmError, CmId, PortSpace};
 
 /// Who listens, by service.
 #[derive(Debug, Default)]
@@ -118,7 +118,7 @@ impl Listeners {
             share.users += 1;
             return Ok(());
         }
-        let taken = CmError::PortTaken((place.service_id & 0xffff) as u16);
+        let taken = CmError::PortTaken(PortSpace::port_of(place.service_id));
         let listen = cm.listen(place.service_id, u64::MAX, place.on).map_err(|_| taken)?;
         self.shares.insert(*place, Share { listen, users: 1 });
         Ok(())

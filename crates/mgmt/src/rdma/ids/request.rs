@@ -9,7 +9,7 @@ use super::Ids;
 use super::connect::is_connected;
 use crate::cm::{ConnId, PortId};
 use crate::rdma::entry::{Entry, Link, Phase, State};
-use crate::rdma::{CmId, ConnParam, Ece, Event, EventKind, Param, PathRecord, UdParam};
+use crate::rdma::{CmId, ConnParam, Ece, Event, EventKind, Param, PathRecord, PortSpace, UdParam};
 
 /// A request that has come.
 struct Coming<'a> {
@@ -72,8 +72,7 @@ impl Ids {
         let of = self.table.get(&listener)?;
         let mut entry = Entry::new(of.space, coming.qp_type, starting_psn);
         (entry.qp_type, entry.tos, entry.ack_timeout) = (coming.qp_type, of.tos, of.ack_timeout);
-        // The low sixteen bits are the port.
-        let own_port = (coming.service_id & 0xffff) as u16;
+        let own_port = PortSpace::port_of(coming.service_id);
         entry.src = Some(SocketAddr::from((header.destination, own_port)).into());
         entry.dst = Some(SocketAddr::from((header.source, header.source_port)).into());
         (entry.port, entry.conn, entry.state) = (Some(coming.port), Some(coming.conn), State::Connect);
