@@ -227,6 +227,12 @@ impl Cm {
         self.table.get(conn.0).filter(|conn| conn.is_owned).ok_or(Failure::NoConnection)
     }
 
+    /// The same, if it is in a state in which this can be done.
+    fn owned_in(&self, conn: ConnId, is_right: impl FnOnce(&State) -> bool) -> Result<&Conn, Failure> {
+        let conn = self.owned(conn)?;
+        if is_right(&conn.state) { Ok(conn) } else { Err(Failure::State(conn.state.name())) }
+    }
+
     /// The transaction id of what we begin ourselves.
     const fn transaction_id(&self, id: u32) -> u64 {
         self.transaction_base | id as u64

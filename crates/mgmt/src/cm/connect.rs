@@ -45,10 +45,7 @@ impl Cm {
     /// # Errors
     /// [`Failure`], such as another state than that the REQ was received.
     pub fn send_rep(&mut self, now: Time, conn: ConnId, params: &RepParams<'_>) -> Result<(), Failure> {
-        let state = self.owned(conn)?;
-        if !matches!(state.state, State::ReqReceived { .. }) {
-            return Err(Failure::State(state.state.name()));
-        }
+        let state = self.owned_in(conn, |state| matches!(state, State::ReqReceived { .. }))?;
         let port = *self.ports.get(&state.peer.port).ok_or(Failure::NoPort)?;
         let rep = Rep {
             local_comm_id: conn.0,
@@ -80,11 +77,8 @@ impl Cm {
     ///
     /// # Errors
     /// [`Failure`], such as another state than that the REP was received.
-    pub fn send_rtu(&mut self, _now: Time, conn: ConnId, private_data: &[u8]) -> Result<(), Failure> {
-        let state = self.owned(conn)?;
-        if !matches!(state.state, State::RepReceived { .. }) {
-            return Err(Failure::State(state.state.name()));
-        }
+    pub fn send_rtu(&mut self, conn: ConnId, private_data: &[u8]) -> Result<(), Failure> {
+        let state = self.owned_in(conn, |state| matches!(state, State::RepReceived { .. }))?;
         let rtu =
             Rtu { local_comm_id: conn.0, remote_comm_id: state.remote_id, private_data: data(private_data)? };
         let mad = rtu.build(state.transaction_id);
@@ -97,11 +91,8 @@ impl Cm {
     ///
     /// # Errors
     /// [`Failure`], such as another state than that the REP was sent.
-    pub fn establish(&mut self, _now: Time, conn: ConnId) -> Result<(), Failure> {
-        let state = self.owned(conn)?;
-        if !matches!(state.state, State::RepSent(_)) {
-            return Err(Failure::State(state.state.name()));
-        }
+    pub fn establish(&mut self, conn: ConnId) -> Result<(), Failure> {
+        self.owned_in(conn, |state| matches!(state, State::RepSent(_)))?;
         self.table.enter(conn.0, State::Established { rtu: None, lap: LapState::Quiet }, None);
         self.tell(conn.0, Event::Established);
         Ok(())

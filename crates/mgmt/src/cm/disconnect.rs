@@ -16,10 +16,7 @@ impl Cm {
     /// # Errors
     /// [`Failure`], such as a connection that is not established.
     pub fn send_dreq(&mut self, now: Time, conn: ConnId, private_data: &[u8]) -> Result<(), Failure> {
-        let state = self.owned(conn)?;
-        if !matches!(state.state, State::Established { .. }) {
-            return Err(Failure::State(state.state.name()));
-        }
+        self.owned_in(conn, |state| matches!(state, State::Established { .. }))?;
         let private_data = data(private_data)?;
         self.begin_dreq(now, conn.0, private_data);
         Ok(())

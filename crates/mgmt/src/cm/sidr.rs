@@ -44,10 +44,7 @@ impl Cm {
         conn: ConnId,
         params: &SidrRepParams<'_>,
     ) -> Result<(), Failure> {
-        let state = self.owned(conn)?;
-        if !matches!(state.state, State::SidrReqReceived) {
-            return Err(Failure::State(state.state.name()));
-        }
+        let state = self.owned_in(conn, |state| matches!(state, State::SidrReqReceived))?;
         let rep = SidrRep {
             request_id: state.remote_id,
             status: params.status,

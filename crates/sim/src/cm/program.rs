@@ -293,14 +293,14 @@ impl Programs {
                 diary.server = Stage::None;
             }
             Act::Ready { .. } => {
-                if cm.send_rtu(now, id, &number.to_be_bytes()).is_ok() {
+                if cm.send_rtu(id, &number.to_be_bytes()).is_ok() {
                     diary.ready = true;
                     self.established(rng, diary, &mut plan, place, id);
                 }
             }
             // Data comes from a client that is ready only.
             Act::Data { .. } if diary.ready => {
-                let _ = cm.establish(now, id);
+                let _ = cm.establish(id);
             }
             Act::Data { .. } => {}
             Act::Propose { .. } => {

@@ -74,7 +74,7 @@ impl Scene {
         cm.send_rep(now, good, &rep_params()).expect("it was asked for");
         exchange(now, &mut friend, &mut cm);
         friend.poll_event().expect("a REP");
-        friend.send_rtu(now, friends, &[]).expect("it was accepted");
+        friend.send_rtu(friends, &[]).expect("it was accepted");
         exchange(now, &mut friend, &mut cm);
         assert!(matches!(cm.poll_event(), Some((_, Event::Rtu))));
         let will = cm.will(good);
@@ -139,12 +139,12 @@ impl Scene {
         // Whether the state lets it is its business.
         let _ = match what % 12 {
             0 | 1 => self.cm.send_rep(now, conn, &rep_params()),
-            2 => self.cm.send_rtu(now, conn, &[]),
+            2 => self.cm.send_rtu(conn, &[]),
             3 => self.cm.send_rej(now, conn, RejectReason::ConsumerReject, &[], &[]),
             4 => self.cm.send_mra(conn, 10, &[]),
             5 => self.cm.send_dreq(now, conn, &[]),
             6 => self.cm.send_drep(now, conn, &[]),
-            7 => self.cm.establish(now, conn),
+            7 => self.cm.establish(conn),
             8 => self.cm.send_lap(now, conn, &Lap::default()),
             9 => self.cm.send_apr(conn, AprStatus::Rejected, &[], &[]),
             10 => self.cm.send_sidr_rep(now, conn, &sidr_rep_params()),

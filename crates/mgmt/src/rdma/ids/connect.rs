@@ -117,7 +117,7 @@ impl Ids {
         let accepted = match param {
             _ if entry.is_ud() => self.tell_service(now, id, conn, param),
             Some(param) => self.accept_request(now, id, conn, param),
-            None => self.cm.send_rtu(now, conn, &[]).map_err(|_| refused("accept")),
+            None => self.cm.send_rtu(conn, &[]).map_err(|_| refused("accept")),
         };
         if accepted.is_err() {
             // It may not be possible either.
@@ -258,7 +258,7 @@ impl Ids {
     /// Nothing was accepted, or the connection is made already.
     pub fn notify_established(&mut self, now: Time, id: CmId) -> Result<(), CmError> {
         let conn = self.entry(id)?.conn.ok_or(refused("notify"))?;
-        let done = self.cm.establish(now, conn).map_err(|_| refused("notify"));
+        let done = self.cm.establish(conn).map_err(|_| refused("notify"));
         self.note_will(id);
         self.take_cm_events(now);
         done
