@@ -169,7 +169,7 @@ impl Cm {
         if !self.listeners.remove(listener) {
             return;
         }
-        let is_for = |event: &Event| matches!(event, Event::Req { listener: of, .. } | Event::SidrReq { listener: of, .. } if *of == listener);
+        let is_for = |event: &Event| event.listener() == Some(listener);
         let untaken = self.events.iter().filter(|(_, event)| is_for(event)).map(|&(conn, _)| conn);
         for ConnId(id) in untaken.collect::<Vec<_>>() {
             if let Some(conn) = self.table.get(id) {

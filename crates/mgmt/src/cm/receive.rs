@@ -256,16 +256,15 @@ impl Cm {
         let id = mra.remote_comm_id;
         let Some(conn) = self.table.of_peer(id, &from.peer) else { return self.ignore() };
         let is_known = conn.remote_id == mra.local_comm_id || conn.remote_id == 0;
-        let transaction_id = match (&conn.state, mra.message) {
-            (State::ReqSent(_), RejectedMessage::Req) | (State::RepSent(_), RejectedMessage::Rep) => {
-                conn.transaction_id
-            }
-            (State::Established { lap: LapState::Sent(_), .. }, RejectedMessage::Other) => {
-                self.transaction_id(id)
-            }
-            _ => return self.ignore(),
+        let (is_asking, transaction_id) = match mra.message {
+            RejectedMessage::Req => (matches!(conn.state, State::ReqSent(_)), conn.transaction_id),
+            RejectedMessage::Rep => (matches!(conn.state, State::RepSent(_)), conn.transaction_id),
+            RejectedMessage::Other => (
+                matches!(conn.state, State::Established { lap: LapState::Sent(_), .. }),
+                self.transaction_id(id),
+            ),
         };
-        if !is_known || transaction_id != from.transaction_id {
+        if !is_known || !is_asking || transaction_id != from.transaction_id {
             return self.ignore();
         }
         let patience = time::timeout(mra.service_timeout) + time::timeout(conn.ack_timeout);
