@@ -242,9 +242,12 @@ fn what_cannot_be_asked_is_refused_at_once() {
     let ask = |one: &mut One, params: &ReqParams<'_>| one.cm.send_req(one.now, params).unwrap_err();
     let error = ask(&mut one, &ReqParams { private_data: &long, ..req_params() });
     assert_eq!((error, error.errno()), (Failure::TooLong { len: 93, max: 92 }, Errno::Einval));
-    assert_eq!(error.to_string(), "93 bytes, 92 fit");
-    assert_eq!(ask(&mut one, &ReqParams { qp_type: QpType::Ud, ..req_params() }), Failure::ServiceType);
-    assert_eq!(ask(&mut one, &ReqParams { port: PortId(99), ..req_params() }), Failure::NoPort);
+    assert_eq!(error.to_string(), "93 bytes in a field of 92");
+    assert_eq!(
+        ask(&mut one, &ReqParams { qp_type: QpType::Ud, ..req_params() }),
+        Failure::ServiceType(QpType::Ud)
+    );
+    assert_eq!(ask(&mut one, &ReqParams { port: PortId(99), ..req_params() }), Failure::NoPort(PortId(99)));
     one.empty();
     let (conn, ..) = one.ask();
     assert_eq!(one.cm.send_rep(one.now, conn, &rep_params()), Err(Failure::State("REQ sent")));

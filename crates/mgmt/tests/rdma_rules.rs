@@ -74,7 +74,9 @@ fn too_much_private_data_is_refused() {
     let id = world.resolve(0, PortSpace::Tcp, "10.0.0.2:7");
     let now = world.now;
     let ids = &mut world.processes[0].ids;
-    assert_eq!(ids.connect(now, id, &param(1, &[1; 57])).unwrap_err().errno(), 22);
+    let refused = ids.connect(now, id, &param(1, &[1; 57])).unwrap_err();
+    assert_eq!(refused, CmError::PrivateData { len: 57, max: 56 });
+    assert_eq!(refused.errno(), 22);
     ids.connect(now, id, &param(1, &[1; 56])).unwrap();
     let passive = world.expect(1, EventKind::ConnectRequest).id;
     let now = world.now;

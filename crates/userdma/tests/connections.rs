@@ -11,8 +11,8 @@ use common::{ALL, LONG};
 use futures_executor::block_on;
 use futures_util::join;
 use userdma::{
-    AsyncCq, AsyncQp, ConnAttr, ConnectError, Connection, Device, Init, Inline, Listener, Mr, Pd, Qp,
-    RtrAttr, RtsAttr, SendFlags, WcStatus,
+    AsyncCq, AsyncQp, CmError, ConnAttr, ConnectError, Connection, Device, Init, Inline, Listener, Mr, Pd,
+    Qp, RtrAttr, RtsAttr, SendFlags, WcStatus,
 };
 
 /// A side: a device on 127.45.`net`.`host`, and what queue pairs are made of.
@@ -253,7 +253,9 @@ fn too_much_private_data_is_refused_and_connecting_can_be_tried_again() {
     let listener = server.listen();
     let attr = ConnAttr::saying([7_u8; 57]);
     let result = block_on(Connection::connect(&client.device, listener.local_addr(), client.qp(), &attr));
-    assert!(matches!(result, Err(ConnectError::Cm(_))), "{result:?}");
+    let error = result.unwrap_err();
+    assert!(matches!(error, ConnectError::Cm(CmError::PrivateData { .. })), "{error}");
+    assert_eq!(error.to_string(), "57 bytes of private data, at most 56 fit");
     block_on(connected(&server, &client, [&ConnAttr::saying([7_u8; 196]), &ConnAttr::saying([7_u8; 56])]));
 }
 

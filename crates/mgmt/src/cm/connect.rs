@@ -15,7 +15,7 @@ impl Cm {
     /// # Errors
     /// [`Failure`]; nothing was sent then.
     pub fn send_req(&mut self, now: Time, params: &ReqParams<'_>) -> Result<ConnId, Failure> {
-        let port = *self.ports.get(&params.port).ok_or(Failure::NoPort)?;
+        let port = *self.ports.get(&params.port).ok_or(Failure::NoPort(params.port))?;
         let req = req(params, port.guid)?;
         let peer = Peer { port: params.port, local: params.from, remote: params.to };
         let wait = time::answer_time(params.path.packet_life_time, params.remote_response_timeout);
@@ -46,7 +46,7 @@ impl Cm {
     /// [`Failure`], such as another state than that the REQ was received.
     pub fn send_rep(&mut self, now: Time, conn: ConnId, params: &RepParams<'_>) -> Result<(), Failure> {
         let state = self.owned_in(conn, |state| matches!(state, State::ReqReceived { .. }))?;
-        let port = *self.ports.get(&state.peer.port).ok_or(Failure::NoPort)?;
+        let port = *self.ports.get(&state.peer.port).ok_or(Failure::NoPort(state.peer.port))?;
         let rep = Rep {
             local_comm_id: conn.0,
             remote_comm_id: state.remote_id,
@@ -239,7 +239,7 @@ fn req(params: &ReqParams<'_>, guid: u64) -> Result<Req, Failure> {
     let service = match params.qp_type {
         QpType::Rc => TransportService::Rc,
         QpType::Uc => TransportService::Uc,
-        QpType::Ud | QpType::XrcSend | QpType::XrcRecv => return Err(Failure::ServiceType),
+        other @ (QpType::Ud | QpType::XrcSend | QpType::XrcRecv) => return Err(Failure::ServiceType(other)),
     };
     let path = &params.path;
     // As `cm.c cm_format_req()`: LIDs mean something on one subnet only, and routes cross subnets.

@@ -17,7 +17,7 @@ impl Cm {
     /// # Errors
     /// [`Failure`]; nothing was sent then.
     pub fn send_sidr_req(&mut self, now: Time, params: &SidrReqParams<'_>) -> Result<ConnId, Failure> {
-        let port = *self.ports.get(&params.port).ok_or(Failure::NoPort)?;
+        let port = *self.ports.get(&params.port).ok_or(Failure::NoPort(params.port))?;
         let private_data = data(params.private_data)?;
         let peer = Peer { port: params.port, local: params.from, remote: params.to };
         let id = self.table.insert(port.slot, Conn::new(peer, 0)).ok_or(Failure::NoIds)?;

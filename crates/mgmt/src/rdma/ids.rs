@@ -15,6 +15,7 @@ use userdma_verbs::{Gid, Psn, QpType, Time};
 
 use crate::cm::{Arrival, Cm, ConnId, Outgoing, PortId};
 use crate::rdma::entry::{Entry, State};
+use crate::rdma::error::ENODEV;
 use crate::rdma::system::{Device, System};
 use crate::rdma::{
     Address, CmError, CmId, CmOption, ConnParam, Event, EventKind, Param, PortSpace, Query, UdParam,
@@ -110,16 +111,24 @@ impl Ids {
             CmOption::Tos(tos) => entry.tos = tos,
             CmOption::ReuseAddr(reuse) => {
                 let is_right = entry.state == State::Idle || reuse && entry.state != State::Listen;
-                entry.check(is_right, "reuse address", "before it is bound")?;
+                entry.check(is_right, "reuse address", "an identifier that is not bound")?;
                 entry.reuse_address = reuse;
             }
             CmOption::AfOnly(only) => {
                 let is_right = matches!(entry.state, State::Idle | State::AddrBound);
-                entry.check(is_right, "address family only", "before it listens or resolves")?;
+                entry.check(
+                    is_right,
+                    "address family only",
+                    "an identifier that neither listens nor resolves",
+                )?;
                 entry.af_only = Some(only);
             }
             CmOption::AckTimeout(code) => {
-                entry.check(entry.qp_type == QpType::Rc, "ACK timeout", "of reliable connections")?;
+                entry.check(
+                    entry.qp_type == QpType::Rc,
+                    "ACK timeout",
+                    "an identifier of reliable connections",
+                )?;
                 if code > 31 {
                     let (value, allowed) = (code.into(), "0 ..= 31");
                     return Err(CmError::Value { what: "ACK timeout", value, allowed });
@@ -309,5 +318,3 @@ impl Ids {
         }
     }
 }
-
-const ENODEV: i32 = 19;

@@ -9,6 +9,7 @@ use super::request::MRA_SERVICE_TIMEOUT;
 use crate::cm::{self, ConnId, time};
 use crate::rdma::attr::ah_of;
 use crate::rdma::entry::{Phase, State};
+use crate::rdma::error::{EINVAL, ETIMEDOUT};
 use crate::rdma::{CmId, ConnParam, Ece, Event, EventKind, Param, UdParam};
 
 impl Ids {
@@ -143,6 +144,3 @@ impl Ids {
         self.events.push_back(Event { id, kind, status, listener: None, param });
     }
 }
-
-const EINVAL: i32 = 22;
-const ETIMEDOUT: i32 = 110;
