@@ -138,7 +138,8 @@ fn a_device_that_is_not_there_does_not_answer_and_waiting_can_be_given_up() {
     let limit = Some(Duration::from_millis(300));
     let result = Connection::connect_blocking(&client.device, "127.45.54.9:7471", client.qp(), &attr, limit);
     let error = result.unwrap_err();
-    assert!(matches!(error, ConnectError::TimedOut | ConnectError::Unreachable(_)), "{error}");
+    // It would be asked for 77 s until it counts as unreachable.
+    assert!(matches!(error, ConnectError::TimedOut), "{error}");
 }
 
 /// Receives end when the peer disconnects: nothing else would tell a program that only receives.

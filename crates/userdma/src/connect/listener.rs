@@ -37,7 +37,7 @@ impl Listener {
     /// one. Ports are counted for each address, and for all processes that share it.
     ///
     /// # Errors
-    /// [`ConnectError::Cm`] says that the device has no such address, or who has the port.
+    /// [`ConnectError::Cm`] says that the device has no such address, or that somebody has the port.
     pub fn bind(device: &Device, address: impl ToSocketAddrs) -> Result<Self, ConnectError> {
         let address = resolve(device, address)?;
         let ip = address.ip();
