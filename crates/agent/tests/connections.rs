@@ -5,7 +5,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-#[path = "connections/other.rs"]
+#[path = "connections/child_process.rs"]
+mod child_process;
 mod other;
 #[path = "connections/peer.rs"]
 mod peer;
@@ -18,7 +19,7 @@ use rand::{RngExt, SeedableRng};
 /// What other processes run; a test of nothing when it is not one.
 #[test]
 fn child() {
-    other::child();
+    child_process::run_child();
 }
 
 #[test]
@@ -183,7 +184,7 @@ fn a_device_that_closes_in_order_leaves_no_will() {
     let id = other.comm_id(1);
     other.ask(&format!("will {id} {}", peer.address()));
     other.ask(&format!("forget {id}"));
-    other.close();
+    other.close(2);
     peer.send(&req(5, 7));
     assert_eq!(peer.recv(), rej(5), "and no end of a connection before it");
 }

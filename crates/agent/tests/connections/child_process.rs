@@ -1,47 +1,27 @@
-//! Another process with a device, which does what it is told.
+//! What another process with a device does: what it is told, by lines.
 
-use std::io::{self, BufRead, BufReader, Write};
+use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
-use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::process::{Pid, Signal, kill_process};
 use userdma_agent::{ClaimConfig, Lease, PortRequest, Services, Will, claim};
 use userdma_wire::Packet;
 use userdma_wire::gsi::{self, MAD_LEN};
 
-/// This test program, in its function `child`.
-pub(crate) struct Other {
-    process: Child,
-    out: BufReader<ChildStdout>,
-    slot: u32,
-}
+use super::other::{ADDRESS, Other, say};
 
 impl Other {
-    /// Starts a process that claims `address` from the agent `word`.
-    pub(crate) fn start(word: &str, address: &str) -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "child", "--nocapture"]);
-        command.env(ADDRESS, address).env("USERDMA_AGENT", word);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut process = command.spawn().unwrap();
-        let out = BufReader::new(process.stdout.take().unwrap());
-        let mut other = Self { process, out, slot: 0 };
-        other.slot = other.line().parse().unwrap();
-        other
-    }
-
     /// A number of one of its connections.
     pub(crate) fn comm_id(&self, nth: u32) -> u32 {
-        self.slot << 22 | nth
+        u32::from(self.slot) << 22 | nth
     }
 
     /// Tells it something, and what it says.
     pub(crate) fn ask(&mut self, what: &str) -> String {
-        writeln!(self.process.stdin.as_mut().unwrap(), "{what}").unwrap();
+        self.tell(what);
         self.line()
     }
 
@@ -60,51 +40,10 @@ impl Other {
             }
         }
     }
-
-    /// The next line that it says; what the test harness prints is passed over.
-    fn line(&mut self) -> String {
-        let lines = (&mut self.out).lines().map(Result::unwrap);
-        let mut marked = lines.filter_map(|line| line.split_once(MARK).map(|(_, rest)| rest.to_owned()));
-        marked.next().expect("the other process says something")
-    }
-
-    /// Closes its device in order.
-    pub(crate) fn close(mut self) {
-        assert_eq!(self.ask("close"), "closed");
-    }
-
-    /// Stops it, and waits until each of its threads has stopped.
-    pub(crate) fn stop(&self) {
-        kill_process(Pid::from_child(&self.process), Signal::STOP).unwrap();
-        let is_stopped = |task: io::Result<std::fs::DirEntry>| {
-            let stat = std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap();
-            // Behind the name, which is in parentheses.
-            stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
-        };
-        while !std::fs::read_dir(format!("/proc/{}/task", self.process.id())).unwrap().all(is_stopped) {
-            std::thread::yield_now();
-        }
-    }
-
-    pub(crate) fn go_on(&self) {
-        kill_process(Pid::from_child(&self.process), Signal::CONT).unwrap();
-    }
-
-    pub(crate) fn kill(mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
-    }
 }
 
-impl Drop for Other {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-/// What the other process does.
-pub(crate) fn child() {
+/// What other processes run, in a test with the name `child`; nothing when it is not one.
+pub(crate) fn run_child() {
     let Ok(address) = std::env::var(ADDRESS) else { return };
     let address: IpAddr = address.parse().unwrap();
     let config = ClaimConfig { addresses: vec![address], ..ClaimConfig::default() };
@@ -117,11 +56,11 @@ pub(crate) fn child() {
         let _ = tell.send(*gsi::mad_of(&packet).unwrap());
     };
     lease.set_gsi(bell.as_fd(), Box::new(sink)).unwrap();
-    say(&claimed.slot.to_string());
+    say(&format!("{} {} {}", claimed.slot, claimed.first_index, claimed.links[0].port()));
     for line in io::stdin().lines() {
         let line = line.unwrap();
-        if line == "close" {
-            lease.set_next_index(2);
+        if let Some(next_index) = line.strip_prefix("close ") {
+            lease.set_next_index(next_index.parse().unwrap());
             drop((claimed.links, lease));
             return say("closed");
         }
@@ -176,16 +115,7 @@ fn service(id: u32) -> Services {
     Services { id: id.into(), mask: u64::MAX }
 }
 
-fn say(text: &str) {
-    let mut out = io::stdout();
-    writeln!(out, "{MARK}{text}").and_then(|()| out.flush()).unwrap();
-}
-
 fn parse(text: &str) -> [u8; MAD_LEN] {
     assert_eq!(text.len(), 2 * MAD_LEN, "{text}");
     std::array::from_fn(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap())
 }
-
-const ADDRESS: &str = "USERDMA_TEST_ADDRESS";
-/// Begins what another process says.
-const MARK: &str = "#>";
