@@ -5,12 +5,11 @@ use std::sync::Arc;
 use userdma_link::clock::RecentClock;
 use userdma_link::{Backlog, Link, RecvReport};
 use userdma_mem::{LinkCaps, Route};
-use userdma_nic::Shard;
+use userdma_nic::{Management, Shard};
 use userdma_objects::Cq;
 use userdma_verbs::{Qpn, Time};
 
 use crate::channel::Descriptor;
-use crate::management::ManagementSink;
 use crate::shared::Shared;
 use crate::sleep::{FOREVER, NOW};
 use crate::transmit::{Budget, Sent, TxPool, backlog};
@@ -26,7 +25,7 @@ pub(crate) struct Core {
     /// Completion channels by number.
     pub(crate) channels: Vec<Option<Arc<Descriptor>>>,
     /// Who takes management datagrams.
-    pub(crate) management: Option<ManagementSink>,
+    pub(crate) management: Option<Box<dyn Fn(Management) + Send>>,
     /// The deadline that was published last: not later than the device's.
     deadline: u64,
     /// Glances since the last whole drive.

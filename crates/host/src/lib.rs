@@ -43,7 +43,7 @@ pub use config::HostConfig;
 pub use error::{HostError, OpenError, PostFailure};
 pub use events::EventQueue;
 pub use host::Host;
-pub use management::{ManagementSink, SendManagementError};
+pub use management::SendManagementError;
 pub use progress::spawn_thread;
 pub use userdma_agent::{
     CONFIG_VARIABLE, ClaimError, DEVICES_VARIABLE, DeviceInfo, DeviceSpec, DevicesError, FellBack,

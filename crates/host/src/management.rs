@@ -19,10 +19,6 @@ use crate::drive::Core;
 use crate::shared::Shared;
 use crate::{Host, HostError, OpenError};
 
-/// Who takes the management datagrams that come to a device. It is called by whoever drives the device, behind the gate: it may
-/// queue and wake, and must not use the device.
-pub type ManagementSink = Arc<dyn Fn(Management) + Send + Sync>;
-
 /// Why a management datagram was not sent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SendManagementError {
@@ -48,14 +44,15 @@ impl Host {
         self.owner.shared.slot
     }
 
-    /// From now on management datagrams that come to the device are given to `sink`. Starts the progress thread.
+    /// From now on management datagrams that come to the device are given to `sink`. It is called by whoever drives the device,
+    /// behind the gate: it may queue and wake, and must not use the device. Starts the progress thread.
     ///
     /// # Errors
     /// The device is not usable, or the system has no thread.
-    pub fn set_management_sink(&self, sink: ManagementSink) -> Result<(), OpenError> {
+    pub fn set_management_sink(&self, sink: impl Fn(Management) + Send + 'static) -> Result<(), OpenError> {
         self.check()?;
         self.owner.start_thread()?;
-        self.owner.command(move |core, _| core.management = Some(sink))?;
+        self.owner.command(move |core, _| core.management = Some(Box::new(sink)))?;
         let shared = &self.owner.shared;
         if let Some(lease) = &shared.lease {
             let weak = Arc::downgrade(shared);

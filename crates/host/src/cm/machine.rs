@@ -94,7 +94,7 @@ impl System for Machine {
                 inbox.put(port, management);
             }
         };
-        host.set_management_sink(Arc::new(sink)).map_err(|error| {
+        host.set_management_sink(sink).map_err(|error| {
             tracing::error!(%error, "device {place}: no connections");
             failed(libc::ENODEV)
         })?;

@@ -28,7 +28,7 @@ impl Bench {
         let sink = move |datagram| {
             let _ = tell.send(datagram);
         };
-        host.set_management_sink(Arc::new(sink)).unwrap();
+        host.set_management_sink(sink).unwrap();
         Self { host, came }
     }
 
