@@ -122,8 +122,7 @@ fn a_full_backlog_lets_the_peer_ask_again() {
     server.listen(PortSpace::Tcp, "127.43.1.9:3");
     let ask = |qpn| client.connect(PortSpace::Tcp, to("127.43.1.9:3"), &param(Qpn::new(qpn), b""));
     let (first, second) = (ask(8), ask(9));
-    // Until the second has come in vain.
-    std::thread::sleep(Duration::from_millis(300));
+    server.queue.wait_for_refusal();
     let one = server.queue.expect(EventKind::ConnectRequest);
     server.manager.reject(one.id, 28, b"").unwrap();
     assert_eq!(client.queue.expect(EventKind::Rejected).id, first);

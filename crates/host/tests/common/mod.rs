@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::Duration;
 
@@ -65,18 +66,22 @@ pub struct Queue {
     changed: Condvar,
     /// Requests that may wait.
     pub backlog: Mutex<Option<usize>>,
+    /// Requests that found no room. Changed under the lock of the events.
+    refused: AtomicUsize,
 }
 
 impl EventSink for Queue {
     fn push(&self, event: Event) -> bool {
         let mut events = self.events.lock().unwrap();
         let is_request = event.kind == EventKind::ConnectRequest;
-        if is_request && self.backlog.lock().unwrap().is_some_and(|most| events.len() >= most) {
-            return false;
+        let is_refused = is_request && self.backlog.lock().unwrap().is_some_and(|most| events.len() >= most);
+        if is_refused {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+        } else {
+            events.push_back(event);
         }
-        events.push_back(event);
         self.changed.notify_all();
-        true
+        !is_refused
     }
 }
 
@@ -86,6 +91,14 @@ impl Queue {
         let events = self.events.lock().unwrap();
         let waited = self.changed.wait_timeout_while(events, patience, |events| events.is_empty());
         waited.unwrap().0.pop_front()
+    }
+
+    /// Waits until a request has found no room.
+    pub fn wait_for_refusal(&self) {
+        let events = self.events.lock().unwrap();
+        let has_room = |_: &mut VecDeque<Event>| self.refused.load(Ordering::Relaxed) == 0;
+        let waited = self.changed.wait_timeout_while(events, LONG, has_room).unwrap();
+        assert!(!waited.1.timed_out(), "every request found room");
     }
 
     /// The next event, which is of this kind.
