@@ -14,8 +14,8 @@ pub struct PortRequest {
     pub space: u16,
     /// The port; 0 for one of 32768 ..= 60999 that nobody has.
     pub port: u16,
-    /// One of the device's addresses, or an unspecified one, which stands for all of its family; `::` also for those of IPv4, unless
-    /// `af_only`.
+    /// One of the device's addresses, or an unspecified one, which stands for all of its family; `::` also for those of IPv4,
+    /// unless `af_only`.
     pub address: IpAddr,
     /// Others that want this, too, may have the port as long as none of them listens.
     pub reuse_address: bool,

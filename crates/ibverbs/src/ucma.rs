@@ -8,7 +8,7 @@
 //!   table: identifiers, channels, events  ◀── events ── host::cm::Manager, whoever drives it
 //! ```
 //!
-//! The interface is the kernel's, version 4, whose structures have not changed since 2006 but grown at their ends
+//! The interface is the kernel's, version 4, whose structures have grown at their ends only
 //! (`<rdma/rdma_user_cm.h>`). A `write` to the end of a pipe that is read fails with `EBADF` and looks at nothing; only
 //! then, and only in a process that has opened the device, somebody asks whether the pipe is a channel. So every other `write`
 //! costs a load.

@@ -121,8 +121,8 @@ pub fn let_go() {
 
 /// Puts `/dev/null` behind a descriptor.
 fn replace(fd: RawFd) {
-    // SAFETY: system calls with a string that ends, and descriptors: one of ours, which nobody of this process uses any more, and one
-    // that is made here.
+    // SAFETY: system calls with a string that ends, and descriptors: one of ours, which nobody of this process uses any more, and
+    // one that is made here.
     unsafe {
         let nothing = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
         if nothing >= 0 {

@@ -151,8 +151,8 @@ impl Shard {
         self.make_ready(qpn.get() & INDEX_MASK);
     }
 
-    /// The time has come that [`Shard::poll_timeout`] named, or not yet (then nothing happens). Whether an acknowledgement has waited
-    /// in vain for something to go with.
+    /// The time has come that [`Shard::poll_timeout`] named, or not yet (then nothing happens). Whether an acknowledgement has
+    /// waited in vain for something to go with.
     pub fn handle_timeout(&mut self, now: Time) -> bool {
         let mut is_overdue = false;
         while let Some(index) = self.ack_timers.pop_due(now) {

@@ -1,5 +1,5 @@
-//! Opening files, and the device of the connection manager. The last argument of `open` and `openat` is passed on whether the program gave it or not: the kernel looks at
-//! it only if it must be there.
+//! Opening files, and the device of the connection manager. The last argument of `open` and `openat` is passed on whether the
+//! program gave it or not: the kernel looks at it only if it must be there.
 
 use std::ffi::{c_char, c_int};
 
