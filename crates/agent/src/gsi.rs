@@ -3,34 +3,10 @@
 use std::io;
 use std::net::IpAddr;
 
+pub use userdma_mgmt::rdma::{PortRequest, PortSpace, Reservation};
 use userdma_wire::gsi::{MAD_LEN, PACKET_LEN};
 
 use crate::message::{self, octets};
-
-/// A port of an address that connections come to or from: what the kernel's `cma.c cma_get_port()` looks at.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct PortRequest {
-    /// The port space, as `RDMA_PS_TCP` (0x0106): each has ports of its own.
-    pub space: u16,
-    /// The port; 0 for one of 32768 ..= 60999 that nobody has.
-    pub port: u16,
-    /// One of the device's addresses, or an unspecified one, which stands for all of its family; `::` also for those of IPv4,
-    /// unless `af_only`.
-    pub address: IpAddr,
-    /// Others that want this, too, may have the port as long as none of them listens.
-    pub reuse_address: bool,
-    /// `::` stands for addresses of IPv6 only.
-    pub af_only: bool,
-}
-
-/// A port that is reserved.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Reservation {
-    /// By which the device names it.
-    pub id: u32,
-    /// The port.
-    pub port: u16,
-}
 
 /// Why a port or a service is not to be had.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]

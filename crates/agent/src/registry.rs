@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
 use self::listeners::Listeners;
-use crate::gsi::{MAX_BOOKED, PortError, PortRequest};
+use crate::gsi::{MAX_BOOKED, PortError, PortRequest, PortSpace};
 
 /// A device, by a number that no other has.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -44,7 +44,7 @@ pub struct Registry {
 struct PortKey {
     ip: IpAddr,
     udp_port: u16,
-    space: u16,
+    space: PortSpace,
     port: u16,
 }
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use userdma_wire::gsi::MAD_LEN;
 
 use super::{ip, number, octets, optional_ip, optional_octets};
-use crate::gsi::{PortError, PortRequest, Will};
+use crate::gsi::{PortError, PortRequest, PortSpace, Will};
 use crate::registry::Services;
 
 /// From a device to the agent, after it has its slot.
@@ -212,7 +212,7 @@ fn put(bytes: &mut Vec<u8>, kind: u8, words: &[u32]) {
 }
 
 fn put_port(bytes: &mut Vec<u8>, port: &PortRequest) {
-    bytes.extend(port.space.to_be_bytes());
+    bytes.extend((port.space as u16).to_be_bytes());
     bytes.extend(port.port.to_be_bytes());
     bytes.extend([port.reuse_address, port.af_only].map(u8::from));
     bytes.extend(octets(port.address));
@@ -223,6 +223,7 @@ fn port(bytes: &[u8]) -> Option<PortRequest> {
     let (port, rest) = number(rest)?;
     let (&[reuse, af_only], rest) = rest.split_first_chunk::<2>()?;
     let (address, _) = ip(rest)?;
+    let space = PortSpace::new(space)?;
     Some(PortRequest { space, port, address, reuse_address: reuse != 0, af_only: af_only != 0 })
 }
 
@@ -269,7 +270,7 @@ mod tests {
 
     fn requests() -> Vec<GsiRequest> {
         let ports = ["10.1.2.3", "0.0.0.0", "::", "2001:db8::7"].map(|address| PortRequest {
-            space: 0x0106,
+            space: PortSpace::Tcp,
             port: 7,
             address: address.parse().unwrap(),
             reuse_address: address.starts_with('0'),

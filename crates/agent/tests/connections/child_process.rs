@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
-use userdma_agent::{ClaimConfig, Lease, PortRequest, Services, Will, claim};
+use userdma_agent::{ClaimConfig, Lease, PortRequest, PortSpace, Services, Will, claim};
 use userdma_wire::Packet;
 use userdma_wire::gsi::{self, MAD_LEN};
 
@@ -76,7 +76,7 @@ fn obey(lease: &Lease, address: IpAddr, frames: &Receiver<[u8; MAD_LEN]>, line: 
         "reserve" => {
             let port = u16::try_from(number(1)).unwrap();
             let reuse_address = words[2] == "1";
-            let request = PortRequest { space: 0x0106, port, address, reuse_address, af_only: true };
+            let request = PortRequest { space: PortSpace::Tcp, port, address, reuse_address, af_only: true };
             told(lease.reserve(&request), |reserved| format!("{} {}", reserved.id, reserved.port))
         }
         "begin" => told(lease.begin_listening(number(1)), |()| "ok".to_owned()),

@@ -119,16 +119,7 @@ impl System for Machine {
     }
 
     fn reserve(&mut self, port: PortId, request: &PortRequest) -> Result<Reservation, CmError> {
-        let wanted = crate::PortRequest {
-            space: request.space as u16,
-            port: request.port,
-            address: request.address,
-            reuse_address: request.reuse_address,
-            af_only: request.af_only,
-        };
-        let reserved = self.opened(port)?.reserve_port(&wanted);
-        let reserved = reserved.map_err(|error| refused(request.port, &error))?;
-        Ok(Reservation { id: reserved.id, port: reserved.port })
+        self.opened(port)?.reserve_port(request).map_err(|error| refused(request.port, &error))
     }
 
     fn begin_listening(&mut self, port: PortId, reservation: u32) -> Result<(), CmError> {

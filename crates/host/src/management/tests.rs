@@ -5,6 +5,7 @@
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use userdma_agent::PortSpace;
 use userdma_link::{Capture, Faults};
 
 use super::*;
@@ -98,7 +99,7 @@ fn devices_that_have_their_port_alone_exchange_datagrams() {
 fn a_device_that_has_its_port_alone_keeps_its_own_books() {
     let a = Bench::alone(&["127.42.2.3"]);
     let wanted = PortRequest {
-        space: 0x0106,
+        space: PortSpace::Tcp,
         port: 7,
         address: ip("127.42.2.3"),
         reuse_address: false,

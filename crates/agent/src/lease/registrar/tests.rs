@@ -4,9 +4,16 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use super::*;
+use crate::gsi::PortSpace;
 
 fn port() -> PortRequest {
-    PortRequest { space: 1, port: 0, address: [10, 0, 0, 1].into(), reuse_address: false, af_only: true }
+    PortRequest {
+        space: PortSpace::Tcp,
+        port: 0,
+        address: [10, 0, 0, 1].into(),
+        reuse_address: false,
+        af_only: true,
+    }
 }
 
 fn service(id: u64) -> Services {
