@@ -144,16 +144,31 @@ static void posts_and_polls(int signal)
 	errno = saved;
 }
 
+static void signals_every_60_us(void)
+{
+	struct sigaction action = { .sa_handler = posts_and_polls, .sa_flags = SA_RESTART };
+	struct itimerval often = { { 0, 60 }, { 0, 60 } };
+
+	handled = posted_by_handler = polled_by_handler = refused_to_handler = 0;
+	CHECK(sigaction(SIGALRM, &action, NULL) == 0 && setitimer(ITIMER_REAL, &often, NULL) == 0);
+}
+
+static void no_signals(void)
+{
+	struct sigaction action = { .sa_handler = SIG_DFL };
+	struct itimerval never = { { 0, 0 }, { 0, 0 } };
+
+	CHECK(setitimer(ITIMER_REAL, &never, NULL) == 0 && sigaction(SIGALRM, &action, NULL) == 0);
+}
+
 /* A handler interrupts posts and polls of its own thread, and posts and polls itself: it never waits for what it has
  * interrupted, and whatever was posted completes. */
 static void interrupted_by_a_handler(void)
 {
-	struct sigaction action = { .sa_handler = posts_and_polls, .sa_flags = SA_RESTART };
-	struct itimerval often = { { 0, 60 }, { 0, 60 } }, never = { { 0, 0 }, { 0, 0 } };
 	struct ibv_wc wc[4];
 	int posted = 0, found = 0;
 
-	CHECK(sigaction(SIGALRM, &action, NULL) == 0 && setitimer(ITIMER_REAL, &often, NULL) == 0);
+	signals_every_60_us();
 	while (handled < 20000) {
 		int answer = post_write(&world, polled_qp, 6, 4, 5);
 
@@ -166,15 +181,52 @@ static void interrupted_by_a_handler(void)
 			found += n;
 		}
 	}
-	CHECK(setitimer(ITIMER_REAL, &never, NULL) == 0);
-	action.sa_handler = SIG_DFL;
-	CHECK(sigaction(SIGALRM, &action, NULL) == 0);
+	no_signals();
 	posted += posted_by_handler;
 	found += polled_by_handler;
 	CHECK(found <= posted && found + drain(polled, posted - found) == posted);
 	CHECK(posted_by_handler > 0 && ibv_poll_cq(polled, 1, wc) == 0);
 	printf("%d signals, %d posts by the handler, %d of its posts refused\n", (int)handled, (int)posted_by_handler,
 	       (int)refused_to_handler);
+}
+
+static void *makes_queues(void *arg)
+{
+	struct ibv_cq *cq;
+
+	while (!is_over) {
+		CHECK((cq = ibv_create_cq(world.context, 256, NULL, NULL, 0)) != NULL);
+		CHECK(ibv_destroy_cq(cq) == 0);
+	}
+	return arg;
+}
+
+/* A handler interrupts the C library's allocator, whose lock it then must not want, while another thread makes and destroys
+ * queues: those who post and poll do not do that thread's work. */
+static void interrupted_in_the_allocator(void)
+{
+	sigset_t alarms;
+	pthread_t maker;
+
+	is_over = 0;
+	CHECK(sigemptyset(&alarms) == 0 && sigaddset(&alarms, SIGALRM) == 0);
+	CHECK(pthread_sigmask(SIG_BLOCK, &alarms, NULL) == 0);
+	CHECK(pthread_create(&maker, NULL, makes_queues, NULL) == 0);
+	CHECK(pthread_sigmask(SIG_UNBLOCK, &alarms, NULL) == 0);
+	signals_every_60_us();
+	while (handled < 20000) {
+		void *volatile blocks[64];
+
+		/* Too large for what each thread keeps for itself. */
+		for (int i = 0; i < 64; i++)
+			CHECK((blocks[i] = malloc(2000 + i * 100)) != NULL);
+		for (int i = 0; i < 64; i++)
+			free(blocks[i]);
+	}
+	no_signals();
+	is_over = 1;
+	CHECK(pthread_join(maker, NULL) == 0);
+	CHECK(drain(polled, posted_by_handler - polled_by_handler) == posted_by_handler - polled_by_handler);
 }
 
 int main(void)
@@ -195,6 +247,8 @@ int main(void)
 	works_alone(103);
 	interrupted_by_a_handler();
 	works_alone(104);
+	interrupted_in_the_allocator();
+	works_alone(105);
 	CHECK(ibv_destroy_qp(polled_qp) == 0 && ibv_destroy_qp(reporting_qp) == 0);
 	CHECK(ibv_destroy_cq(polled) == 0 && ibv_destroy_cq(reporting) == 0 && ibv_destroy_comp_channel(channel) == 0);
 	close_world(&world);

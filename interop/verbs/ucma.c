@@ -2,12 +2,14 @@
  * of descriptors, threads and children. ucma DEVICE-ADDRESS; prints `all is well`. */
 #define _GNU_SOURCE
 #include "ucma.h"
+#include <setjmp.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 
@@ -429,6 +431,68 @@ static void a_thread_that_waits_is_cancelled_and_interrupted(void)
 	close(channel);
 }
 
+/* An identifier keeps its name if it cannot accept. */
+static void a_name_that_comes_with_a_failure_is_not_taken(void)
+{
+	int channel = open_channel(0);
+	uint32_t id = create_id(channel, 11, RDMA_PS_TCP);
+	struct sockaddr_in in = in_of(address, 7020);
+	struct command command = { .accept = { .id = id, .conn_param.valid = 1, .uid = 12 } };
+
+	CHECK(GIVE(channel, &command, ACCEPT, accept, 0) < 0 && errno == EINVAL);
+	command = (struct command){ .resolve_addr = { .id = id, .dst_size = sizeof in, .timeout_ms = 1000 } };
+	memcpy(&command.resolve_addr.dst_addr, &in, sizeof in);
+	CHECK(GIVE(channel, &command, RESOLVE_ADDR, resolve_addr, 0) == 0);
+	CHECK(take_event(channel, ADDR_RESOLVED).uid == 11);
+	close(channel);
+}
+
+static int asked_channel;
+static uint32_t asked_id;
+static volatile int asked;
+static sigjmp_buf back;
+
+static void ask(int signal)
+{
+	int before = errno;
+	struct rdma_ucm_query_addr_resp addr;
+	struct command command = { .query = { .id = asked_id, .response = (uintptr_t)&addr, .option = RDMA_USER_CM_QUERY_ADDR } };
+
+	if (GIVE(asked_channel, &command, QUERY, query, sizeof addr) == 0)
+		asked++;
+	errno = before;
+	if (signal == SIGVTALRM)
+		siglongjmp(back, 1);
+}
+
+/* A handler may give a command wherever it interrupts another one, and leave without returning. */
+static void a_handler_may_ask_while_a_command_is_under_way(void)
+{
+	int channel = open_channel(0);
+	volatile uint32_t id = 0;
+	struct sigaction action = { .sa_handler = ask };
+	struct itimerval often = { { 0, 100 }, { 0, 100 } }, never = { { 0, 0 }, { 0, 0 } };
+
+	asked_channel = channel, asked_id = create_id(channel, 1, RDMA_PS_TCP);
+	CHECK(sigaction(SIGALRM, &action, NULL) == 0 && sigaction(SIGVTALRM, &action, NULL) == 0);
+	CHECK(setitimer(ITIMER_REAL, &often, NULL) == 0);
+	while (asked < 500) {
+		id = create_id(channel, 2, RDMA_PS_TCP);
+		bind_id(channel, id, address, 0);
+		destroy_id(channel, id);
+	}
+	CHECK(setitimer(ITIMER_REAL, &never, NULL) == 0);
+	asked = 0;
+	CHECK(setitimer(ITIMER_VIRTUAL, &often, NULL) == 0);
+	sigsetjmp(back, 1);
+	while (asked < 100)
+		bind_id(channel, asked_id, address, 0);
+	CHECK(setitimer(ITIMER_VIRTUAL, &never, NULL) == 0);
+	destroy_id(channel, asked_id);
+	signal(SIGALRM, SIG_DFL), signal(SIGVTALRM, SIG_DFL);
+	close(channel);
+}
+
 /* Any bytes at all: an answer, never a crash. */
 static void rubbish_is_answered(void)
 {
@@ -470,6 +534,8 @@ int main(int argc, char **argv)
 	migration_takes_descriptors_of_channels();
 	several_commands_go_by_one_writev();
 	a_thread_that_waits_is_cancelled_and_interrupted();
+	a_name_that_comes_with_a_failure_is_not_taken();
+	a_handler_may_ask_while_a_command_is_under_way();
 	rubbish_is_answered();
 	puts("all is well");
 	return 0;

@@ -15,12 +15,16 @@ use std::path::{Path, PathBuf};
 const WITHOUT_SECTIONS: [&str; 1] = ["768"];
 
 /// Kernel files besides those of rxe and siw whose names begin like that.
-const KERNEL_FILES: [&str; 11] = [
+const KERNEL_FILES: [&str; 15] = [
     "rxe",
     "siw",
     "core/verbs",
-    "core/cm",
-    "core/cma",
+    "addr",
+    "cm",
+    "cma",
+    "ucma",
+    "mad",
+    "read_write",
     "cm_msgs",
     "ib_cm",
     "ib_mad",

@@ -3,34 +3,11 @@
 use std::io;
 use std::net::IpAddr;
 
-use userdma_wire::gsi::{MAD_LEN, PACKET_LEN};
+pub use userdma_mgmt::rdma::{PortRequest, PortSpace, Reservation};
+use userdma_wire::gsi::PACKET_LEN;
+use userdma_wire::mad::MAD_LEN;
 
 use crate::message::{self, octets};
-
-/// A port of an address that connections come to or from: what the kernel's `cma.c cma_get_port()` looks at.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct PortRequest {
-    /// The port space, as `RDMA_PS_TCP` (0x0106): each has ports of its own.
-    pub space: u16,
-    /// The port; 0 for one of 32768 ..= 60999 that nobody has.
-    pub port: u16,
-    /// One of the device's addresses, or an unspecified one, which stands for all of its family; `::` also for those of IPv4, unless
-    /// `af_only`.
-    pub address: IpAddr,
-    /// Others that want this, too, may have the port as long as none of them listens.
-    pub reuse_address: bool,
-    /// `::` stands for addresses of IPv6 only.
-    pub af_only: bool,
-}
-
-/// A port that is reserved.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Reservation {
-    /// By which the device names it.
-    pub id: u32,
-    /// The port.
-    pub port: u16,
-}
 
 /// Why a port or a service is not to be had.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
@@ -71,17 +48,20 @@ pub struct GsiFrame<'a> {
     pub remote: (IpAddr, u16),
     /// The address that it came to.
     pub local: IpAddr,
+    /// Packets that found no room before this one, on the way to the agent's socket or from there: that many are missing.
+    pub lost: u32,
     /// From BTH to ICRC.
     pub bytes: &'a [u8],
 }
 
 impl<'a> GsiFrame<'a> {
-    /// As it is passed on: addresses in the form of IPv6, then the packet.
+    /// As it is passed on: addresses in the form of IPv6, what was lost, then the packet.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(HEADER_LEN + self.bytes.len());
         bytes.extend(octets(self.remote.0));
         bytes.extend(self.remote.1.to_be_bytes());
         bytes.extend(octets(self.local));
+        bytes.extend(self.lost.to_be_bytes());
         bytes.extend(self.bytes);
         bytes
     }
@@ -90,8 +70,9 @@ impl<'a> GsiFrame<'a> {
     pub(crate) fn decode(bytes: &'a [u8]) -> Option<Self> {
         let (remote, rest) = message::ip(bytes)?;
         let (port, rest) = message::number(rest)?;
-        let (local, bytes) = message::ip(rest)?;
-        Some(Self { remote: (remote, port), local, bytes })
+        let (local, rest) = message::ip(rest)?;
+        let (lost, bytes) = rest.split_first_chunk()?;
+        Some(Self { remote: (remote, port), local, lost: u32::from_be_bytes(*lost), bytes })
     }
 }
 
@@ -115,7 +96,7 @@ impl From<PortError> for io::Error {
     }
 }
 
-const HEADER_LEN: usize = 16 + 2 + 16;
+const HEADER_LEN: usize = 16 + 2 + 16 + 4;
 /// Bytes of a frame that is passed on.
 pub(crate) const FRAME_LEN: usize = HEADER_LEN + PACKET_LEN;
 /// Ports, services and wills of a device, of each.

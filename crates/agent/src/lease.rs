@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use userdma_link::clock;
 use userdma_link::descriptors::spawn_apart;
 use userdma_link::guard::GuardedFd;
 
@@ -21,10 +22,11 @@ use self::gsi::Clerk;
 use self::registrar::Registrar;
 use crate::client::{self, Granted};
 use crate::message::{Place, Reply, Request};
-use crate::names::Name;
+use crate::names::{self, Name};
 use crate::neighbor::{self, Answerer, Neighbor};
 use crate::packet;
 use crate::service::find;
+use crate::wait;
 
 /// A slot on a port that processes share. It goes back when this is dropped, or when the process ends. The links on its sockets must
 /// be dropped before: as long as one is open, and no other process has a slot, the port is taken.
@@ -58,8 +60,9 @@ impl Lease {
             .chain(locks)
             .chain(parks.into_iter().flatten());
         let builder = Builder::new().name(format!("userdma slot {slot}")).stack_size(STACK_BYTES);
-        let index = Arc::clone(&next_index);
+        let (index, user) = (Arc::clone(&next_index), names::our_uid());
         let thread = spawn_apart(builder, keep.collect(), move |kept| {
+            names::stay(user);
             if let Some(keeper) = Keeper::new((place, who), (slot, taken), index, clerk, kept, &counts) {
                 keeper.run();
             }
@@ -233,8 +236,8 @@ impl Keeper {
             }
             Ok(Some((Reply::Gsi(reply), _))) => self.clerk.answered(&reply),
             Ok(Some((Reply::Keep(bequest), _))) => self.clerk.keep(bequest),
-            // It said something that asks for nothing.
-            Ok(Some(_)) => {}
+            // Answers to what was asked before.
+            Ok(Some((Reply::Granted { .. } | Reply::Registered | Reply::Refused(_), _))) => {}
             Ok(None) | Err(_) => self.agent = None,
         }
     }
@@ -260,6 +263,12 @@ impl Keeper {
 
     /// Tells a new agent what we have; if that fails, again, less and less often.
     fn register(&mut self) {
+        if self.who == Name::Agent && names::has_changed() {
+            // The user's other processes would take us for a stranger, above all as their agent. The slot stays ours: the lock
+            // says so.
+            self.pause_ns = SELDOM_NS;
+            return;
+        }
         let agent = if self.who == Name::Service { find::find_again() } else { client::find() };
         match agent {
             Ok(agent) if self.is_registered_with(&agent) => {
@@ -297,21 +306,33 @@ impl Keeper {
         }
     }
 
-    /// Gives the slot back, and waits until the agent has it, so that the port is free for others.
+    /// Gives the slot back, and waits until the agent has it, so that the port is free for others; but for one that is stopped
+    /// not long.
     fn release(mut self) {
         self.locks.clear();
         self.parks.clear();
         let Some(agent) = &self.agent else { return };
+        let end = clock::now().plus_nanos(PATIENCE_NS);
+        let left_ns = || end.nanos().saturating_sub(clock::now().nanos());
         // Wills that were taken back just now are not to be opened.
-        let _ = self.clerk.tell(agent);
-        let request = Request::Release { next_index: self.next_index.load(Ordering::Acquire) };
-        if packet::send(agent, &request.encode(), &[]).is_ok() {
-            while let Ok(Some(_)) = client::next(agent) {}
+        while self.clerk.has_news() {
+            if self.clerk.tell(agent).is_err() || !wait::until_writable(agent, left_ns()) {
+                return;
+            }
         }
+        let request = Request::Release { next_index: self.next_index.load(Ordering::Acquire) };
+        while let Ok(false) = packet::send_now(agent, &request.encode(), &[]) {
+            if !wait::until_writable(agent, left_ns()) {
+                return;
+            }
+        }
+        while wait::until_readable(agent, left_ns()) && matches!(client::next(agent), Ok(Some(_))) {}
     }
 }
 
 const STACK_BYTES: usize = 256 << 10;
+/// How long the agent may take to hear that a slot goes back.
+const PATIENCE_NS: u64 = 5_000_000_000;
 /// How long to wait before the second attempt to find an agent, and at most before one.
 const AGAIN_NS: u64 = 20_000_000;
 const SELDOM_NS: u64 = 2_000_000_000;

@@ -47,7 +47,7 @@ mod wait;
 pub use devices::{DeviceInfo, devices};
 pub use embedded::{ClaimConfig, ClaimError, Claimed, Embedded};
 pub use file::{CONFIG_VARIABLE, FileError, path as config_path};
-pub use gsi::{GsiFrame, PortError, PortRequest, Reservation, Will};
+pub use gsi::{GsiFrame, PortError, PortRequest, PortSpace, Reservation, Will};
 pub use holder::{Holder, Program, holders};
 pub use lease::Lease;
 pub use private::{FellBack, private_port};

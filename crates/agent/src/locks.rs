@@ -11,9 +11,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use userdma_link::clock::timespec;
 
 use crate::names;
-use crate::wait::timespec;
 
 /// The locks of all slots.
 #[derive(Debug)]

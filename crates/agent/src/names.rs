@@ -1,6 +1,7 @@
 //! Names of Unix sockets in the kernel's abstract space, of which each network namespace has its own: what holds a name is
 //! gone when it dies, and nobody holds it twice. So the kernel says who is the agent, and who has a slot.
 
+use std::cell::Cell;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
@@ -12,9 +13,26 @@ use rustix::net::{
 
 use crate::setting::setting;
 
+thread_local! {
+    /// The user that this thread stays, if it does.
+    static STAYS: Cell<Option<u32>> = const { Cell::new(None) };
+}
+
 /// The user whose agent we look for.
 pub(crate) fn our_uid() -> u32 {
-    rustix::process::geteuid().as_raw()
+    STAYS.get().unwrap_or_else(|| rustix::process::geteuid().as_raw())
+}
+
+/// This thread goes on as `user`, who started it: programs change theirs (`setuid`), and what a thread keeps for others, slots and
+/// their locks, is the first one's still.
+pub(crate) fn stay(user: u32) {
+    STAYS.set(Some(user));
+}
+
+/// Whether the program has become another user since: those of the first one do not know this thread any more, as the kernel tells
+/// them who connects or listens now.
+pub(crate) fn has_changed() -> bool {
+    STAYS.get().is_some_and(|user| user != rustix::process::geteuid().as_raw())
 }
 
 /// What may be listening under a name.
@@ -63,9 +81,9 @@ impl Name {
     fn text(self) -> String {
         let word = &setting().word;
         match self {
-            Self::Agent => format!("userdma/2/{}/{word}", our_uid()),
-            Self::Service => format!("userdma/2/service/{word}"),
-            Self::Keeper => format!("userdma/2/keeper/{word}"),
+            Self::Agent => format!("userdma/3/{}/{word}", our_uid()),
+            Self::Service => format!("userdma/3/service/{word}"),
+            Self::Keeper => format!("userdma/3/keeper/{word}"),
         }
     }
 }
@@ -81,3 +99,35 @@ fn bind_to(kind: SocketType, name: &str) -> io::Result<Option<OwnedFd>> {
 
 /// Processes that may connect while the agent is busy; the kernel's limit is 4096 mostly. Others wait.
 const BACKLOG: i32 = 1024;
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::Uid;
+
+    use super::*;
+
+    #[test]
+    fn a_thread_stays_the_user_who_started_it_and_knows_that_the_program_is_another() {
+        let user = our_uid();
+        if user != 0 {
+            return eprintln!("SKIPPED: only root can become another user");
+        }
+        let lock = |slot| lock_slot("127.74.90.1".parse().unwrap(), 4791, slot).unwrap();
+        let kept = std::thread::spawn(move || {
+            stay(user);
+            assert!(!has_changed());
+            // Of this thread alone, as the kernel has it.
+            rustix::thread::set_thread_uid(Uid::from_raw(65_534)).unwrap();
+            assert!(has_changed());
+            assert_eq!(our_uid(), user);
+            (lock(1), lock(2))
+        });
+        let kept = kept.join().unwrap();
+        assert!(
+            kept.0.is_some() && lock(1).is_none(),
+            "the lock has the name that the user's others look for"
+        );
+        drop(kept);
+        assert!(lock(1).is_some());
+    }
+}

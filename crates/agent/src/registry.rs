@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
 use self::listeners::Listeners;
-use crate::gsi::{MAX_BOOKED, PortError, PortRequest};
+use crate::gsi::{MAX_BOOKED, PortError, PortRequest, PortSpace};
 
 /// A device, by a number that no other has.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -44,7 +44,7 @@ pub struct Registry {
 struct PortKey {
     ip: IpAddr,
     udp_port: u16,
-    space: u16,
+    space: PortSpace,
     port: u16,
 }
 
@@ -133,11 +133,20 @@ impl Registry {
         let own = own.and_then(|owners| owners.iter().find(|owner| owner.is(member, id)));
         let own = *own.ok_or(PortError::Unknown)?;
         self.check(&keys, &own, false)?;
-        for key in keys {
-            let owners = self.ports.entry(key).or_default();
-            owners.iter_mut().filter(|owner| owner.is(member, id)).for_each(|owner| owner.listens = true);
-        }
+        self.set_listens(member, id, true);
         Ok(())
+    }
+
+    /// Takes [`Registry::begin_listening`] back: others may share the port again.
+    pub fn end_listening(&mut self, member: Member, id: u32) {
+        self.set_listens(member, id, false);
+    }
+
+    fn set_listens(&mut self, member: Member, id: u32, listens: bool) {
+        for key in self.reserved.get(&(member, id)).into_iter().flatten() {
+            let owners = self.ports.get_mut(key).into_iter().flatten();
+            owners.filter(|owner| owner.is(member, id)).for_each(|owner| owner.listens = listens);
+        }
     }
 
     /// Gives a port back. One that is not there is nothing.

@@ -4,9 +4,11 @@
 //! It hands out slots and sockets, and takes slots back when their connections end. If it dies, the processes notice, one of
 //! them takes its name and its part, and the others register again; nothing that is connected is touched.
 
+mod answers;
 mod bequests;
 mod door;
 mod gsi;
+mod outbox;
 mod routed;
 mod service;
 mod wills;
@@ -15,30 +17,32 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::thread::Builder;
-use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{RecvFlags, SocketFlags, accept_with};
-use userdma_link::clock;
+use userdma_link::clock::{self, timespec};
 use userdma_link::descriptors::{Peer, spawn_apart};
 use userdma_verbs::Time;
 
 use self::gsi::{Device, Gsi};
+use self::outbox::Outbox;
 use crate::desk::{Desk, Grant, LAST_SLOT};
 use crate::group::Group;
 use crate::locks::Locks;
-use crate::message::{GsiRequest, MAX_LEN, Place, Refusal, Reply, Request};
+use crate::message::{MAX_LEN, Place, Refusal, Reply, Request};
+use crate::names;
 use crate::packet;
 use crate::park::Park;
 use crate::registry::{Home, Member};
 use crate::service::{Service, ServiceEvent};
-use crate::wait::timespec;
 
 /// Starts an agent that listens on `listener`, which has its name.
 pub(crate) fn start(listener: OwnedFd) -> io::Result<()> {
     let builder = Builder::new().name("userdma agent".to_owned()).stack_size(STACK_BYTES);
+    let user = names::our_uid();
     // It ends by itself, or with the process.
-    spawn_apart(builder, vec![listener], |kept| {
+    spawn_apart(builder, vec![listener], move |kept| {
+        names::stay(user);
         if let Some(listener) = kept.into_iter().next() {
             Agent::new(listener, Desk::new(Locks::Names, LAST_SLOT), None).run();
         }
@@ -55,6 +59,8 @@ pub(crate) struct Agent {
     service: Option<Service>,
     gsi: Gsi,
     next_member: u64,
+    /// The process has no more descriptors: who waits at the door does so until then.
+    is_full_until: Time,
 }
 
 /// A connection: a device of some process.
@@ -66,6 +72,8 @@ struct Client {
     socket: OwnedFd,
     peer: Peer,
     holds: Option<Held>,
+    /// Answers for which there was no room yet.
+    answers: Outbox,
     /// It has gone, or broken the rules.
     is_over: bool,
 }
@@ -82,7 +90,8 @@ struct Held {
 impl Agent {
     pub(crate) fn new(listener: OwnedFd, desk: Desk, service: Option<Service>) -> Self {
         let gsi = Gsi::new(service.is_none());
-        Self { listener, clients: Vec::new(), desk, service, gsi, next_member: 0 }
+        let (clients, is_full_until) = (Vec::new(), Time::ZERO);
+        Self { listener, clients, desk, service, gsi, next_member: 0, is_full_until }
     }
 
     /// Serves until nobody has been there for a while; a service until it is told to stop.
@@ -98,6 +107,7 @@ impl Agent {
                 self.serve(at);
             }
             self.gsi.work(clock::now());
+            self.flush_answers();
             self.tell_deputy();
             self.clients.retain(|client| !client.is_over);
             self.accept();
@@ -118,9 +128,18 @@ impl Agent {
     fn wait(&self) -> Vec<usize> {
         let (read, hang_up) =
             self.service.as_ref().map(|service| service.descriptors(&self.desk)).unwrap_or_default();
-        let sockets = std::iter::once(&self.listener).chain(self.clients.iter().map(|client| &client.socket));
-        let read = sockets.map(AsFd::as_fd).chain(self.gsi.fds()).chain(read);
-        let fds = read.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        let deputy = self.gsi.deputy_to_tell();
+        let clients = self.clients.iter().map(|client| {
+            let has_more = deputy == Some(client.member) || !client.answers.is_empty();
+            let writes = if has_more { PollFlags::OUT } else { PollFlags::empty() };
+            PollFd::new(&client.socket, PollFlags::IN | writes)
+        });
+        let read = self.gsi.fds().chain(read).map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        let write = self.gsi.full_lines().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::OUT));
+        let full_ns = self.is_full_until.nanos().saturating_sub(clock::now().nanos());
+        let knocks = if full_ns == 0 { PollFlags::IN } else { PollFlags::empty() };
+        let listener = std::iter::once(PollFd::new(&self.listener, knocks));
+        let fds = listener.chain(clients).chain(read).chain(write);
         let hang_up = hang_up.into_iter().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::empty()));
         let mut fds: Vec<_> = fds.chain(hang_up).collect();
         let limit = match &self.service {
@@ -128,19 +147,23 @@ impl Agent {
             None => self.clients.is_empty().then_some(IDLE_NS / 4),
         };
         let due = self.gsi.deadline().map(|due| due.nanos().saturating_sub(clock::now().nanos()));
-        let limit = limit.into_iter().chain(due).min();
+        let full = (full_ns > 0).then_some(full_ns);
+        let limit = limit.into_iter().chain(due).chain(full).min();
         // An interruption or an error is an early return.
         let _ = poll(&mut fds, limit.map(timespec).as_ref());
-        let is_ready = |(at, fd): (usize, &PollFd<'_>)| (!fd.revents().is_empty()).then_some(at);
+        let is_ready = |(at, fd): (usize, &PollFd<'_>)| {
+            let is_ready = fd.revents().intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR);
+            is_ready.then_some(at)
+        };
         fds[1..=self.clients.len()].iter().enumerate().filter_map(is_ready).collect()
     }
 
     /// Takes in who waits at the door, if it is one of ours.
     fn accept(&mut self) {
-        while crate::wait::is_readable(&self.listener) {
+        while clock::now() >= self.is_full_until && crate::wait::is_readable(&self.listener) {
             let Ok(socket) = accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) else {
-                // No more descriptors, say: whoever waits does so until there are some.
-                std::thread::sleep(FULL);
+                // No more descriptors, say. Those who are there are served meanwhile.
+                self.is_full_until = clock::now().plus_nanos(FULL_NS);
                 return;
             };
             if let Ok(peer) = Peer::of(&socket)
@@ -150,7 +173,16 @@ impl Agent {
                 let is_own = u32::try_from(peer.pid).is_ok_and(|pid| pid == std::process::id());
                 self.next_member += 1;
                 let member = Member(self.next_member);
-                self.clients.push(Client { member, is_own, socket, peer, holds: None, is_over: false });
+                let answers = Outbox::default();
+                self.clients.push(Client {
+                    member,
+                    is_own,
+                    socket,
+                    peer,
+                    holds: None,
+                    answers,
+                    is_over: false,
+                });
             }
         }
     }
@@ -318,27 +350,6 @@ impl Agent {
         self.gsi.follow(&self.desk);
     }
 
-    /// Has another process keep the wills of our own. If there is no room for one, it is told with the next turn.
-    fn tell_deputy(&mut self) {
-        while let Some((deputy, bequest)) = self.gsi.next_bequest() {
-            let client = self.clients.iter().find(|client| client.member == deputy);
-            let Some(client) = client else { return };
-            let bytes = Reply::Keep(bequest).encode();
-            match packet::send_now(&client.socket, &bytes, &[]) {
-                Ok(true) => self.gsi.bequest_told(),
-                Ok(false) | Err(_) => return,
-            }
-        }
-    }
-
-    fn handle_gsi(&mut self, at: usize, request: GsiRequest, descriptors: Vec<OwnedFd>) {
-        let member = self.clients[at].member;
-        if let Some(reply) = self.gsi.handle(member, request, descriptors, clock::now()) {
-            // If it does not listen, whoever has asked there does not wait for ever.
-            let _ = self.send(at, &Reply::Gsi(reply), &[]);
-        }
-    }
-
     /// A client has gone, or has to.
     fn end(&mut self, at: usize, next_index: Option<u16>) {
         let client = &mut self.clients[at];
@@ -370,6 +381,6 @@ fn groups(place: &Place, counts: &[u8], ends: Vec<OwnedFd>) -> Option<Vec<Group>
 
 /// Without anybody for so long, the agent leaves; with it go the numbers where queue pairs went on.
 const IDLE_NS: u64 = 20_000_000_000;
-/// How long the agent does nothing if it can take in nobody.
-const FULL: Duration = Duration::from_millis(10);
+/// How long nobody is taken in after it was not possible.
+const FULL_NS: u64 = 10_000_000;
 const STACK_BYTES: usize = 256 << 10;

@@ -12,6 +12,7 @@
 //! a bound; who owns a slot is known by a line ([`crate::locks`]) and not by a name that anybody may take. All that must not
 //! close is with the [`keeper`] too, so that the service may die and a new one go on.
 
+mod complaints;
 mod event;
 pub(crate) mod find;
 pub(crate) mod keeper;
@@ -25,9 +26,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use userdma_link::UdpConfig;
 use userdma_link::descriptors::Peer;
+use userdma_link::{UdpConfig, clock};
 
+use self::complaints::{Complaints, Telling};
 pub use self::event::ServiceEvent;
 use self::note::{KeptSlot, Note};
 use crate::desk::{Desk, LAST_SLOT};
@@ -87,8 +89,15 @@ pub fn serve(config: ServiceConfig) -> Result<(), ServiceError> {
     let mut desk = Desk::new(Locks::Lines(HashMap::new()), per_user);
     let keeper = restore::take_over(&mut start_keeper, &mut desk).map_err(ServiceError::Keeper)?;
     let orphans = desk.used().collect();
-    let mut service =
-        Service { stop, keeper: Some(keeper), start_keeper, log, told: HashMap::new(), orphans };
+    let mut service = Service {
+        stop,
+        keeper: Some(keeper),
+        start_keeper,
+        log,
+        complaints: Complaints::default(),
+        told: HashMap::new(),
+        orphans,
+    };
     service.tell(&ServiceEvent::Started {
         uid: names::our_uid(),
         per_user,
@@ -110,6 +119,7 @@ pub(crate) struct Service {
     keeper: Option<OwnedFd>,
     start_keeper: Box<dyn FnMut() -> io::Result<()>>,
     log: Box<dyn FnMut(&ServiceEvent)>,
+    complaints: Complaints,
     /// How many sockets the keeper has of each port.
     told: HashMap<(IpAddr, u16), usize>,
     /// Slots whose owners have not registered since the service has started.
@@ -123,7 +133,13 @@ impl Service {
     }
 
     pub(crate) fn tell(&mut self, event: &ServiceEvent) {
-        (self.log)(event);
+        let telling = event.blamed().map(|user| (user, self.complaints.add(user, clock::now())));
+        if !matches!(telling, Some((_, Telling::LeaveOut))) {
+            (self.log)(event);
+        }
+        if let Some((uid, Telling::TellLast)) = telling {
+            (self.log)(&ServiceEvent::Muted { uid });
+        }
     }
 
     /// What it waits for beside the clients, and of which of those only that they hang up.

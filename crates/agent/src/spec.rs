@@ -45,6 +45,9 @@ pub enum DevicesError {
         /// The names that would be understood.
         known: String,
     },
+    /// Between commas, where an address is wanted, there is nothing.
+    #[error("`{0}` has a comma without an address beside it")]
+    Missing(String),
     /// The configuration file is wrong.
     #[error(transparent)]
     File(#[from] FileError),
@@ -105,6 +108,9 @@ fn parse(
             }
             continue;
         }
+        if device.split(',').any(|word| word.trim().is_empty()) {
+            return Err(DevicesError::Missing(device.to_owned()));
+        }
         let addresses = device.split(',').map(|word| addresses(word.trim(), named, interfaces));
         let addresses = addresses.collect::<Result<Vec<_>, _>>()?.concat();
         specs.push(DeviceSpec::new(unique_name(&mut names, &addresses), addresses));
@@ -118,8 +124,9 @@ fn addresses(
     named: &[DeviceSpec],
     interfaces: &[DeviceInfo],
 ) -> Result<Vec<IpAddr>, DevicesError> {
-    if let Ok(address) = word.parse() {
-        return Ok(vec![address]);
+    if let Ok(address) = word.parse::<IpAddr>() {
+        // A GID is an address as well.
+        return Ok(vec![address.to_canonical()]);
     }
     if let Some(spec) = named.iter().find(|spec| spec.name == word) {
         return Ok(spec.addresses.clone());
@@ -205,6 +212,20 @@ mod tests {
             error.starts_with("`eth9` is neither an IP address nor a device; the devices here are storage, ")
         );
         assert!(error.ends_with("roce_lo"), "{error}");
+    }
+
+    #[test]
+    fn a_place_without_an_address_is_named_and_a_gid_is_an_address() {
+        for text in [",", "127.0.79.1,", "::1; 127.0.79.1,,127.0.79.2"] {
+            let error = parse_devices(text).unwrap_err().to_string();
+            let device = text.rsplit(';').next().unwrap().trim();
+            assert_eq!(error, format!("`{device}` has a comma without an address beside it"));
+        }
+        let devices = parse_devices("::ffff:127.0.79.1").unwrap();
+        assert_eq!(
+            (devices[0].name.as_str(), &devices[0].addresses[..]),
+            ("roce_lo", &[ip("127.0.79.1")][..])
+        );
     }
 
     #[test]

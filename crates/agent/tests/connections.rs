@@ -5,7 +5,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-#[path = "connections/other.rs"]
+#[path = "connections/child_process.rs"]
+mod child_process;
 mod other;
 #[path = "connections/peer.rs"]
 mod peer;
@@ -18,7 +19,7 @@ use rand::{RngExt, SeedableRng};
 /// What other processes run; a test of nothing when it is not one.
 #[test]
 fn child() {
-    other::child();
+    child_process::run_child();
 }
 
 #[test]
@@ -174,6 +175,112 @@ fn the_peers_of_the_agents_own_process_are_told() {
     }
 }
 
+/// Both who has a will and who knows it die before anybody notices: a third one has kept it.
+#[test]
+fn the_agent_and_a_process_die_in_the_same_moment() {
+    const AT: &str = "127.71.3.1";
+    let peer = Peer::new("127.71.3.2", AT);
+    let agent = Other::start("both", AT);
+    let mut deputy = Other::start("both", AT);
+    let mut dying = Other::start("both", AT);
+    let ids = [1, 2].map(|nth| dying.comm_id(nth));
+    for id in ids {
+        dying.ask(&format!("will {id} {}", peer.address()));
+    }
+    dying.ask(&format!("forget {}", ids[0]));
+    assert_eq!(dying.ask("listen 1"), "ok", "behind which the agent knows everything");
+    assert_eq!(deputy.ask("listen 2"), "ok", "and the deputy");
+    agent.stop();
+    dying.kill();
+    agent.kill();
+    assert_eq!(peer.recv(), dreq(ids[1], 77));
+    peer.send(&drep(77, ids[1]));
+}
+
+/// The connection has ended and the device lives on, or not: the peer that has not said that it knows is told by the agent.
+#[test]
+fn what_was_said_once_is_said_again_until_it_is_heard() {
+    const AT: &str = "127.71.3.3";
+    let peer = Peer::new("127.71.3.4", AT);
+    let _agent = Other::start("again", AT);
+    let mut other = Other::start("again", AT);
+    let ids = [1, 2].map(|nth| other.comm_id(nth));
+    for id in ids {
+        other.ask(&format!("will {id} {}", peer.address()));
+        other.ask(&format!("open {id} {}", peer.address()));
+    }
+    let mut told = [peer.recv(), peer.recv()];
+    told.sort_by_key(|mad| words(mad)[0]);
+    assert_eq!(told, ids.map(|id| dreq(id, 77)));
+    peer.send(&drep(77, ids[0]));
+    other.close(2);
+    for _ in 0..2 {
+        peer.recv_until(&dreq(ids[1], 77));
+    }
+}
+
+/// Who closes while the agent is stopped does not wait for ever, however much there is to tell.
+#[test]
+fn a_device_closes_though_the_agent_is_stopped() {
+    const AT: &str = "127.71.3.5";
+    let agent = Other::start("stopped", AT);
+    let mut other = Other::start("stopped", AT);
+    let ids: Vec<_> = (0..3000).map(|nth| other.comm_id(nth)).collect();
+    for id in &ids {
+        other.ask(&format!("will {id} 127.71.3.6"));
+    }
+    assert_eq!(other.ask("listen 1"), "ok");
+    agent.stop();
+    for id in &ids {
+        other.ask(&format!("forget {id}"));
+    }
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        other.close(2);
+        tell.send(())
+    });
+    assert!(told.recv_timeout(std::time::Duration::from_secs(60)).is_ok(), "it has closed");
+}
+
+/// What comes for connections that its slot had before it is answered for a device that has none.
+#[test]
+fn a_device_without_connections_lets_the_agent_answer() {
+    const AT: &str = "127.71.3.7";
+    let peer = Peer::new("127.71.3.8", AT);
+    let _agent = Other::start("plain", AT);
+    let plain = Other::start_without_connections("plain", AT);
+    peer.send(&dreq(1, plain.comm_id(5)));
+    assert_eq!(peer.recv(), drep(plain.comm_id(5), 1));
+}
+
+/// A thousand requests at once while nobody takes them: none is lost, and more are counted.
+#[test]
+fn a_thousand_requests_wait_for_a_process_that_is_busy() {
+    const AT: &str = "127.71.3.9";
+    let peer = Peer::new("127.71.3.10", AT);
+    let mut agent = Other::start("busy", AT);
+    let mut busy = Other::start("busy", AT);
+    assert_eq!(busy.ask("listen 1"), "ok");
+    assert_eq!(agent.ask("listen 2"), "ok");
+    busy.stop();
+    for nth in 0..20_000 {
+        peer.send(&req(nth, 1));
+        if nth % 100 == 99 {
+            // The agent has taken what came before it.
+            peer.send(&req(nth, 2));
+            assert_eq!(agent.frame(), req(nth, 2));
+        }
+    }
+    busy.go_on();
+    let came = busy.frames();
+    assert!((0..).zip(&came).all(|(nth, mad)| *mad == req(nth, 1)));
+    let came = u32::try_from(came.len()).unwrap();
+    assert!(came >= 2000, "{came} came");
+    peer.send(&req(20_000, 1));
+    assert_eq!(busy.frame(), req(20_000, 1));
+    assert_eq!(busy.ask("lost"), (20_000 - came).to_string());
+}
+
 #[test]
 fn a_device_that_closes_in_order_leaves_no_will() {
     const AT: &str = "127.42.3.10";
@@ -183,7 +290,7 @@ fn a_device_that_closes_in_order_leaves_no_will() {
     let id = other.comm_id(1);
     other.ask(&format!("will {id} {}", peer.address()));
     other.ask(&format!("forget {id}"));
-    other.close();
+    other.close(2);
     peer.send(&req(5, 7));
     assert_eq!(peer.recv(), rej(5), "and no end of a connection before it");
 }

@@ -372,7 +372,7 @@ fn who_asks_for_what_is_not_his_is_cut_off() {
     ] {
         let socket =
             socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
-        connect(&socket, &SocketAddrUnix::new_abstract_name(b"userdma/2/service/wrong").unwrap()).unwrap();
+        connect(&socket, &SocketAddrUnix::new_abstract_name(b"userdma/3/service/wrong").unwrap()).unwrap();
         rustix::io::write(&socket, &message).unwrap();
         service.hear(expected);
     }
@@ -385,7 +385,7 @@ fn a_keeper_of_another_user_is_not_trusted() {
         return;
     }
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
-    bind(&socket, &SocketAddrUnix::new_abstract_name(b"userdma/2/keeper/false").unwrap()).unwrap();
+    bind(&socket, &SocketAddrUnix::new_abstract_name(b"userdma/3/keeper/false").unwrap()).unwrap();
     listen(&socket, 1).unwrap();
     let said = Service::begin("false", 256, Some(NOBODY)).line();
     let who = format!("failed: keeper of the sockets: process {} of user 0 has its name", std::process::id());

@@ -2,12 +2,14 @@
 
 use std::env;
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use userdma_agent::{ServiceConfig, ServiceEvent};
 
 use crate::args::AgentArgs;
@@ -51,12 +53,22 @@ fn start_keeper(last: &mut Option<Child>) -> io::Result<()> {
 
 /// A line for the administrator. Who started us is told what he waits for, if he is systemd.
 fn log(event: &ServiceEvent) {
-    // If nobody reads, the service goes on.
-    let _ = writeln!(io::stderr(), "userdma agent: {event}");
+    tell(&mut io::stderr(), &format!("userdma agent: {event}\n"));
     if matches!(event, ServiceEvent::Started { .. }) {
         notify(b"READY=1");
     } else if matches!(event, ServiceEvent::Stopping { .. }) {
         notify(b"STOPPING=1");
+    }
+}
+
+/// Writes a line, in one piece. If nobody reads, or not now, as of a terminal that was stopped, it is lost: the service goes on.
+fn tell(to: &mut (impl Write + AsFd), line: &str) {
+    let mut room = [PollFd::from_borrowed_fd(to.as_fd(), PollFlags::OUT)];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    // A pipe has room for 4096 bytes when it says so, which no line is longer than.
+    let has_room = poll(&mut room, Some(&at_once)).is_ok() && room[0].revents().contains(PollFlags::OUT);
+    if has_room {
+        let _ = to.write_all(line.as_bytes());
     }
 }
 
@@ -69,4 +81,30 @@ fn notify(state: &[u8]) {
     };
     // A manager that does not listen waits for nothing.
     let _ = address.and_then(|address| UnixDatagram::unbound()?.send_to_addr(state, &address));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    #[test]
+    fn a_reader_who_does_not_read_is_not_waited_for() {
+        let (mut reader, mut writer) = io::pipe().unwrap();
+        for _ in 0..10_000 {
+            tell(&mut writer, "a line of some thirty letters\n");
+        }
+        drop(writer);
+        let mut text = String::new();
+        reader.read_to_string(&mut text).unwrap();
+        assert!(text.len() > 4096 && text.lines().all(|line| line == "a line of some thirty letters"));
+    }
+
+    #[test]
+    fn nobody_who_reads_is_no_error() {
+        let (reader, mut writer) = io::pipe().unwrap();
+        drop(reader);
+        tell(&mut writer, "a line\n");
+    }
 }

@@ -37,10 +37,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     command.arg0(name).args(arguments);
     command.env("LD_PRELOAD", before("LD_PRELOAD", library.as_os_str()));
     command.env("LD_LIBRARY_PATH", before("LD_LIBRARY_PATH", folder.as_os_str()));
-    if !args.device.is_empty() {
-        let devices = args.device.join(";");
-        userdma_agent::parse_devices(&devices)
-            .map_err(|error| Failure::new(format!("--device {devices}: {error}")))?;
+    if let Some(devices) = devices(&args.device)? {
         command.env(userdma_agent::DEVICES_VARIABLE, devices);
     }
     for (variable, value) in settings(args)? {
@@ -48,6 +45,19 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     }
     let error = command.exec();
     Err(Failure::new(format!("{}: {error}", path.display())))
+}
+
+/// What `--device` says, each time that it is given; `None` if it is not.
+fn devices(each: &[String]) -> Result<Option<String>, Failure> {
+    for spec in each {
+        let named = userdma_agent::parse_devices(spec)
+            .map_err(|error| Failure::new(format!("--device {spec}: {error}")))?;
+        // A variable of a script that is not set, say: not to be taken for every device.
+        if named.is_empty() {
+            return Err(Failure::new(format!("--device `{spec}` names no device")));
+        }
+    }
+    Ok((!each.is_empty()).then(|| each.join(";")))
 }
 
 /// Our library: where `USERDMA_LIBRARY` says, beside this program, or in `../lib/userdma`.
@@ -176,6 +186,20 @@ mod tests {
         let missing = error(&["--capture", "/no/such/folder/c.pcapng"]);
         assert_eq!(missing, "--capture /no/such/folder/c.pcapng: /no/such/folder is no folder");
         assert_eq!(error(&["--capture", "/tmp"]), "--capture /tmp: it is a folder");
+    }
+
+    #[test]
+    fn a_device_that_is_none_is_named() {
+        let devices = |each: &[&str]| devices(&each.iter().map(ToString::to_string).collect::<Vec<_>>());
+        assert_eq!(devices(&[]).unwrap(), None);
+        assert_eq!(devices(&["127.0.79.1", "::1;"]).unwrap().as_deref(), Some("127.0.79.1;::1;"));
+        let error = |spec| devices(&["127.0.79.1", spec]).unwrap_err().to_string();
+        assert_eq!(
+            [error(""), error(" ; ")],
+            ["", " ; "].map(|spec| format!("--device `{spec}` names no device"))
+        );
+        let missing = "--device ::1,: `::1,` has a comma without an address beside it";
+        assert_eq!(error("::1,"), missing);
     }
 
     #[test]

@@ -216,11 +216,11 @@ fn sleep(shared: &Shared, channel: &Bell, until: u64, before: Before) -> Woken {
     let entry = |fd: BorrowedFd<'_>| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     let mut fds = [entry(channel.as_fd()); MAX_FDS];
     fds[1] = entry(shared.waiter_bell.as_fd());
-    for (fd, socket) in fds[2..].iter_mut().zip(&shared.sockets) {
+    let mut len: libc::nfds_t = 2;
+    for (fd, socket) in fds[2..].iter_mut().zip(shared.awaited()) {
         *fd = entry(socket.as_fd());
+        len += 1;
     }
-    // At most MAX_FDS.
-    let len = (2 + shared.sockets.len()).min(MAX_FDS) as libc::nfds_t;
     let ns = until.saturating_sub(clock::now().nanos());
     // Less than 2^63 seconds, and less than 10^9 ns.
     let timeout = libc::timespec {
@@ -237,8 +237,8 @@ fn sleep(shared: &Shared, channel: &Bell, until: u64, before: Before) -> Woken {
     Woken { channel: fds[0].revents != 0, bell: fds[1].revents != 0, interrupted }
 }
 
-/// The channel, the bell and one socket for each address of a device.
-const MAX_FDS: usize = 2 + userdma_agent::Embedded::MAX_ADDRESSES;
+/// The channel, the bell, and for each address of a device one socket and one set of groups.
+const MAX_FDS: usize = 2 + 2 * userdma_agent::Embedded::MAX_ADDRESSES;
 
 #[cfg(all(test, loom))]
 mod models;

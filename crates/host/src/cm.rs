@@ -8,9 +8,12 @@
 //! ```
 //!
 //! Everything happens under one lock: a call, the events that it causes, the datagrams that leave. So the events of an identifier
-//! have an order, and none comes after it is destroyed. Drivers only put what has arrived into the inbox.
+//! have an order, and none comes after it is destroyed. Drivers only put what has arrived into the inbox. What takes its time is done
+//! without the lock: to open and close devices, to ask the agent for ports, to wake whoever waits for events.
 
+mod errand;
 mod inbox;
+mod listen;
 mod machine;
 mod state;
 
@@ -31,11 +34,15 @@ pub(crate) use state::Shared;
 
 /// Where the events of identifiers go.
 pub trait EventSink: Send + Sync {
-    /// Takes an event. Called with the manager's lock held: it queues and wakes, and calls no manager.
+    /// Takes an event. Called with the manager's lock held: it queues, and neither wakes anybody nor calls a manager.
     ///
     /// Whether it was taken is asked of [`EventKind::ConnectRequest`] only: if not (a backlog is full), the new identifier does
     /// not exist, the peer hears nothing and asks again later.
     fn push(&self, event: Event) -> bool;
+
+    /// Wakes who waits for events, after some have been pushed. No lock is held, and anything may be called. Perhaps somebody has
+    /// taken them already, or the identifier is destroyed.
+    fn wake(&self) {}
 
     /// Whether a peer who ends a connection is answered at once, so that nobody needs to call [`Manager::disconnect`] for that.
     fn answers_disconnect(&self) -> bool {
@@ -136,10 +143,10 @@ impl Manager {
     /// # Errors
     /// It is bound already, no device has the address, or somebody has the port.
     pub fn bind(&self, id: CmId, to: Address) -> Result<(), CmError> {
-        self.owner.enter(|state| {
+        self.owner.run(|state| {
             state.machine.refresh(state.now);
             state.ids.bind(&mut state.machine, id, to)
-        })?
+        })
     }
 
     /// Finds the device from which `dst` is reached: [`EventKind::AddrResolved`] or [`EventKind::AddrError`] is told. Nobody is
@@ -154,10 +161,10 @@ impl Manager {
         dst: Address,
         _timeout: Duration,
     ) -> Result<(), CmError> {
-        self.owner.enter(|state| {
+        self.owner.run(|state| {
             state.machine.refresh(state.now);
             state.ids.resolve_addr(&mut state.machine, id, src, dst)
-        })?
+        })
     }
 
     /// Makes up the path to a resolved address: [`EventKind::RouteResolved`] is told. Nobody is asked for it, so `_timeout` never
@@ -184,10 +191,7 @@ impl Manager {
     /// # Errors
     /// It is neither new nor bound, or somebody listens there.
     pub fn listen(&self, id: CmId, _backlog: u32) -> Result<(), CmError> {
-        self.owner.enter(|state| {
-            state.machine.refresh(state.now);
-            state.ids.listen(&mut state.machine, id)
-        })?
+        self.owner.listen(id)
     }
 
     /// Accepts a request; with `None` completes what the peer has accepted. The queue pair is ready by then.
@@ -248,13 +252,14 @@ impl Manager {
         self.owner.enter(|state| state.ids.query(id))?
     }
 
-    /// Joins a multicast group.
+    /// Joins a group (multicast): [`EventKind::MulticastJoin`] or [`EventKind::MulticastError`] is told, and names `membership`. It
+    /// says where datagrams to the group go. To receive them a queue pair is attached: [`Host::attach_multicast`]. So there is
+    /// nothing to leave.
     ///
     /// # Errors
-    /// [`CmError::Unsupported`]: devices have no groups.
-    pub fn join_multicast(&self, id: CmId, _group: Address, _join_state: u8) -> Result<(), CmError> {
-        self.query(id)?;
-        Err(CmError::Unsupported("multicast"))
+    /// It has no device, is neither bound nor resolved, or is not of datagrams; the address is no group's.
+    pub fn join_multicast(&self, id: CmId, group: Address, membership: u32) -> Result<(), CmError> {
+        self.owner.enter(|state| state.ids.join_multicast(id, group, membership))?
     }
 
     /// The open device of an identifier that is bound to one.
@@ -276,3 +281,6 @@ impl std::fmt::Debug for Manager {
         f.write_str("Manager")
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

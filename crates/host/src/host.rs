@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use userdma_agent::{Claimed, FellBack};
@@ -14,14 +14,14 @@ use userdma_mem::{Region, Route};
 use userdma_nic::{GidEntry, Shard};
 use userdma_objects::{Arm, Cq, MrKeys, PdId, QpShared};
 use userdma_verbs::{
-    AccessFlags, AsyncEvent, CreateQpError, ObjectError, QpInitAttr, QpState, Qpn, RecvWr, RegMrError,
-    SendWr, Srqn, Time, Wc,
+    AccessFlags, AsyncEvent, CreateQpError, ModifyQpError, ObjectError, QpAttr, QpAttrMask, QpInitAttr,
+    QpState, Qpn, RecvWr, RegMrError, SendWr, Srqn, Time, Wc,
 };
 
 use crate::bell::Bell;
 use crate::channel::Descriptor;
 use crate::command::{Commands, lock};
-use crate::drive::{Core, Role};
+use crate::drive::Core;
 use crate::events::{EventQueue, Events};
 use crate::gate::{Gated, Visit};
 use crate::management::Alone;
@@ -73,6 +73,7 @@ impl Host {
             is_called: AtomicBool::new(false),
             is_served: AtomicBool::new(false),
             stop: AtomicBool::new(false),
+            groups: sockets.iter().map(|_| OnceLock::new()).collect(),
             sockets,
             capture: Mutex::new(None),
             channels: Mutex::default(),
@@ -82,6 +83,7 @@ impl Host {
             fell_back,
             slot: shared_slot,
             passed_on: Arc::default(),
+            is_attached: Mutex::default(),
             alone: Alone::default(),
             lease,
         };
@@ -167,6 +169,25 @@ impl Host {
         self.control(move |shard, _| shard.create_qp_on(pd, &init, send_cq, recv_cq, srq))
     }
 
+    /// Sets attributes of a queue pair and changes its state. Acknowledgements that it owes leave before RESET forgets them: an
+    /// adapter has sent them when it had the packet, and the peer would ask in vain.
+    ///
+    /// # Errors
+    /// The outer: the device is not usable. The inner: nothing has changed.
+    pub fn modify_qp(
+        &self,
+        qpn: Qpn,
+        attr: &QpAttr,
+        mask: QpAttrMask,
+    ) -> Result<Result<(), ModifyQpError>, HostError> {
+        if mask.contains(QpAttrMask::STATE) && attr.qp_state == QpState::Reset {
+            // The drive that executes this also transmits.
+            self.control(|shard, _| shard.release_acks())?;
+        }
+        let attr = *attr;
+        self.control(move |shard, now| shard.modify_qp(now, qpn, &attr, mask))
+    }
+
     /// Ends a queue pair. Acknowledgements that it owes leave before.
     ///
     /// # Errors
@@ -250,7 +271,7 @@ impl Host {
         shared.check()?;
         shared.polls.add();
         if cq.is_empty() {
-            if shared.try_enter(Role::Poll(cq)) == Visit::Elsewhere {
+            if shared.poll(cq) == Visit::Elsewhere {
                 crowd::turned_away();
             }
             return Ok(!cq.is_empty());

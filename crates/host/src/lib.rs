@@ -28,6 +28,7 @@ mod gate;
 mod host;
 mod lease;
 mod management;
+mod multicast;
 mod owner;
 mod progress;
 mod shared;
@@ -43,7 +44,8 @@ pub use config::HostConfig;
 pub use error::{HostError, OpenError, PostFailure};
 pub use events::EventQueue;
 pub use host::Host;
-pub use management::{ManagementSink, SendManagementError};
+pub use management::SendManagementError;
+pub use multicast::AttachFailure;
 pub use progress::spawn_thread;
 pub use userdma_agent::{
     CONFIG_VARIABLE, ClaimError, DEVICES_VARIABLE, DeviceInfo, DeviceSpec, DevicesError, FellBack,
@@ -51,6 +53,6 @@ pub use userdma_agent::{
 };
 pub use userdma_ibt::Stats;
 pub use userdma_link::{Backlog, FaultStats, Faults};
-pub use userdma_nic::{AhId, CreateAhError, GidEntry, Management, ManagementError, Shard};
+pub use userdma_nic::{AhId, AttachError, CreateAhError, GidEntry, Management, ManagementError, Shard};
 pub use vec_mr::VecMr;
 pub use wait::uptime;

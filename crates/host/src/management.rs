@@ -7,10 +7,11 @@
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use userdma_agent::{GsiFrame, Home, Member, PortRequest, Registry, Reservation, Services, Will};
+use userdma_mgmt::cm::answer_unknown;
 use userdma_nic::{Management, ManagementError};
 use userdma_verbs::Time;
 
@@ -18,10 +19,6 @@ use crate::command::lock;
 use crate::drive::Core;
 use crate::shared::Shared;
 use crate::{Host, HostError, OpenError};
-
-/// Who takes the management datagrams that come to a device. It is called by whoever drives the device, behind the gate: it may
-/// queue and wake, and must not use the device.
-pub type ManagementSink = Arc<dyn Fn(Management) + Send + Sync>;
 
 /// Why a management datagram was not sent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
@@ -32,6 +29,15 @@ pub enum SendManagementError {
     /// The device refuses it.
     #[error(transparent)]
     Refused(#[from] ManagementError),
+}
+
+/// Packets to queue pair 1 that the agent passes on.
+#[derive(Debug, Default)]
+pub(crate) struct PassedOn {
+    /// Those that wait for a drive.
+    waiting: AtomicUsize,
+    /// Those that found no room, here or on their way here, and that the device has not counted yet.
+    lost: AtomicU64,
 }
 
 /// What a device that has its port alone knows of its own ports.
@@ -48,16 +54,37 @@ impl Host {
         self.owner.shared.slot
     }
 
-    /// From now on management datagrams that come to the device are given to `sink`. Starts the progress thread.
+    /// From now on management datagrams that come to the device are given to `sink`, in place of the one before; it says whether
+    /// there was room. It is called by whoever drives the device, behind the gate: it may queue and wake, and must not use the
+    /// device. Starts the progress thread. The first time it waits for the agent, as [`Host::attach_management`].
     ///
     /// # Errors
     /// The device is not usable, or the system has no thread.
-    pub fn set_management_sink(&self, sink: ManagementSink) -> Result<(), OpenError> {
+    pub fn set_management_sink(
+        &self,
+        sink: impl Fn(Management) -> bool + Send + 'static,
+    ) -> Result<(), OpenError> {
+        self.attach_management()?;
+        Ok(self.owner.command(move |core, _| core.management = Some(Box::new(sink)))?)
+    }
+
+    /// From now on management datagrams are given to nobody: what asks for an answer gets the one for what is not known.
+    pub fn clear_management_sink(&self) {
+        // A device that does not work any more gets none.
+        let _ = self.owner.command(|core, _| core.management = None);
+    }
+
+    /// Has the agent pass on what comes for this device's queue pair 1, and waits until it does, unless that is so already.
+    ///
+    /// # Errors
+    /// The device is not usable, or the system has no thread.
+    pub fn attach_management(&self) -> Result<(), OpenError> {
         self.check()?;
         self.owner.start_thread()?;
-        self.owner.command(move |core, _| core.management = Some(sink))?;
         let shared = &self.owner.shared;
-        if let Some(lease) = &shared.lease {
+        // Held while the agent is asked: when this returns, it has been.
+        let mut is_attached = lock(&shared.is_attached);
+        if let Some(lease) = shared.lease.as_ref().filter(|_| !*is_attached) {
             let weak = Arc::downgrade(shared);
             // Not the last user of the device: its end waits until nobody calls this.
             let pass_on = move |frame: GsiFrame<'_>| {
@@ -69,6 +96,7 @@ impl Host {
                 .set_gsi(shared.thread_bell.as_fd(), Box::new(pass_on))
                 .map_err(|source| OpenError::System { what: "line to the agent", source })?;
         }
+        *is_attached = true;
         Ok(())
     }
 
@@ -158,6 +186,14 @@ impl Host {
         }
     }
 
+    /// A connection has ended, and the peer has been told so once, with this: the agent tells it again until it knows, also if this
+    /// process ends. Does not wait.
+    pub fn open_will(&self, comm_id: u32, will: &Will) {
+        if let Ok(Shared { lease: Some(lease), .. }) = self.usable() {
+            lease.open_will(comm_id, will);
+        }
+    }
+
     fn usable(&self) -> io::Result<&Shared> {
         self.check().map_err(io::Error::other)?;
         Ok(&self.owner.shared)
@@ -176,15 +212,18 @@ impl Shared {
     /// A packet to queue pair 1 that the agent has received for us. Called by the thread that keeps the slot, which must not drive,
     /// and rings the bell of the progress thread afterwards.
     fn take_passed_on(&self, frame: &GsiFrame<'_>) {
-        if self.passed_on.fetch_add(1, Ordering::AcqRel) >= MAX_PASSED_ON {
+        self.passed_on.lost.fetch_add(frame.lost.into(), Ordering::Relaxed);
+        if self.passed_on.waiting.fetch_add(1, Ordering::AcqRel) >= MAX_PASSED_ON {
             // Nobody drives, or the network is faster: lost, as it would be in a full socket.
-            self.passed_on.fetch_sub(1, Ordering::AcqRel);
+            self.passed_on.waiting.fetch_sub(1, Ordering::AcqRel);
+            self.passed_on.lost.fetch_add(1, Ordering::Relaxed);
             return;
         }
         let (remote, local, bytes) = (frame.remote, frame.local, frame.bytes.to_vec());
         let passed_on = Arc::clone(&self.passed_on);
         let command = move |core: &mut Core, now: Time| {
-            passed_on.fetch_sub(1, Ordering::AcqRel);
+            passed_on.waiting.fetch_sub(1, Ordering::AcqRel);
+            core.shard.note_lost_management(passed_on.lost.swap(0, Ordering::Relaxed));
             core.inject(now, &bytes, remote, local);
         };
         if self.commands.push(Box::new(command)).is_ok() {
@@ -217,18 +256,30 @@ impl Core {
         match &self.management {
             Some(sink) => {
                 while let Some(datagram) = self.shard.poll_management() {
-                    sink(datagram);
+                    let is_taken = sink(datagram);
+                    self.shard.note_lost_management(u64::from(!is_taken));
                 }
             }
-            None => self.shard.drop_management(),
+            None => self.answer_for_nobody(),
+        }
+    }
+
+    /// What nobody takes gets the answer that who knows of nothing gives. A peer that ends a connection would ask for a minute
+    /// otherwise.
+    fn answer_for_nobody(&mut self) {
+        while let Some(Management { from, to, mad }) = self.shard.poll_management() {
+            let answer = answer_unknown(&mad);
+            let is_answered =
+                answer.is_some_and(|answer| self.shard.send_management(to, from, &answer).is_ok());
+            self.shard.note_lost_management(u64::from(!is_answered));
         }
     }
 }
 
 /// In books that are one device's.
 const OURSELVES: Member = Member(0);
-/// How many packets that were passed on may wait for a drive.
-const MAX_PASSED_ON: usize = 256;
+/// How many packets that were passed on may wait for a drive: those of a thousand connections that are made at once.
+const MAX_PASSED_ON: usize = 4096;
 
 #[cfg(all(test, not(loom)))]
 mod tests;

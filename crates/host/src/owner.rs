@@ -32,7 +32,11 @@ impl Owner {
         let (reply, answer) = reply();
         self.shared.commands.push(Box::new(move |core, now| reply.send(command(core, now))))?;
         let _ = self.shared.ring(Role::Control);
-        answer.wait().ok_or(HostError::Failed)
+        // Who drives may be posting or polling, and so leave it to us. A note would keep him there.
+        let again = || {
+            let _ = self.shared.try_enter(Role::Control);
+        };
+        answer.wait(again).ok_or(HostError::Failed)
     }
 
     /// Starts the progress thread unless it runs.

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{Builder, JoinHandle};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use userdma_link::clock;
+use rustix::event::{PollFd, PollFlags, poll};
+use userdma_link::clock::{self, timespec};
 use userdma_link::descriptors::with_signals_blocked;
 
 use crate::drive::Role;
@@ -57,8 +57,7 @@ impl Thread {
     fn run(mut self) {
         while self.is_wanted() {
             if self.shared.is_called.swap(false, Ordering::AcqRel) {
-                let _ = self.shared.ring(Role::Thread);
-                self.shared.is_served.store(true, Ordering::Release);
+                self.answer_call();
             }
             match self.look() {
                 Duty::Serve => self.serve(),
@@ -71,6 +70,17 @@ impl Thread {
                 Duty::Park => self.park(),
             }
         }
+    }
+
+    /// Drives once. Who posts or polls meanwhile leaves commands to us.
+    fn answer_call(&self) {
+        while self.shared.ring(Role::Thread) == Visit::Elsewhere
+            && self.shared.commands.are_waiting()
+            && self.is_wanted()
+        {
+            self.sleep(Some(clock::now().plus_nanos(BUSY_NS).nanos()), false);
+        }
+        self.shared.is_served.store(true, Ordering::Release);
     }
 
     fn is_wanted(&self) -> bool {
@@ -114,11 +124,11 @@ impl Thread {
         let timeout = until.map(|until| timespec(until.saturating_sub(clock::now().nanos())));
         // As many links as a device has at most; the array only saves an allocation.
         let mut fds: [PollFd<'_>; MAX_FDS] = std::array::from_fn(|_| bell.clone());
-        let sockets = if sockets { &shared.sockets[..] } else { &[] };
-        for (fd, socket) in fds[1..].iter_mut().zip(sockets) {
+        let mut len = 1;
+        for (fd, socket) in fds[1..].iter_mut().zip(shared.awaited().filter(|_| sockets)) {
             *fd = PollFd::new(socket, PollFlags::IN);
+            len += 1;
         }
-        let len = (1 + sockets.len()).min(MAX_FDS);
         // An interruption or an error is an early return.
         let _ = poll(&mut fds[..len], timeout.as_ref());
         shared.watch.wake_up(Sleeper::Thread);
@@ -134,14 +144,8 @@ impl Thread {
     }
 }
 
-/// A duration for the kernel.
-pub(crate) fn timespec(ns: u64) -> Timespec {
-    // At most 2^64 ns, which are less than 2^63 s; the remainder is below 10^9.
-    Timespec { tv_sec: (ns / 1_000_000_000).cast_signed(), tv_nsec: (ns % 1_000_000_000).cast_signed() }
-}
-
-/// The bell and one socket for each address of a device.
-const MAX_FDS: usize = 1 + userdma_agent::Embedded::MAX_ADDRESSES;
+/// The bell, and for each address of a device one socket and one set of groups.
+const MAX_FDS: usize = 1 + 2 * userdma_agent::Embedded::MAX_ADDRESSES;
 /// How long the thread leaves the device to another driver before it looks again.
 const BUSY_NS: u64 = 20_000;
 /// The thread's stack: the path is shallow.

@@ -1,12 +1,13 @@
 //! What all who use a device share.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use userdma_agent::{FellBack, Lease};
 use userdma_link::guard::GuardedFd;
 use userdma_link::{Capture, is_readable};
 use userdma_nic::{Doorbells, GidEntry};
+use userdma_objects::Cq;
 use userdma_verbs::{AsyncEvent, Qpn};
 
 use crate::bell::Bell;
@@ -15,7 +16,7 @@ use crate::command::{Commands, lock};
 use crate::drive::{Core, Role};
 use crate::events::Events;
 use crate::gate::{Gated, Visit};
-use crate::management::Alone;
+use crate::management::{Alone, PassedOn};
 use crate::sleep::{Sleeper, Watch};
 use crate::waiters::Waiters;
 use crate::{HostError, fork};
@@ -41,6 +42,8 @@ pub(crate) struct Shared {
     pub(crate) stop: AtomicBool,
     /// The receive sockets, for sleeping on.
     pub(crate) sockets: Vec<GuardedFd>,
+    /// What becomes readable with datagrams to groups: one for each link that has joined any, likewise.
+    pub(crate) groups: Vec<OnceLock<GuardedFd>>,
     /// The capture file, while one is written.
     pub(crate) capture: Mutex<Option<Capture>>,
     /// Channels to be made readable if the device fails, so that programs which sleep on them look and are told.
@@ -51,8 +54,9 @@ pub(crate) struct Shared {
     pub(crate) fell_back: Option<FellBack>,
     /// The slot of a port that is shared; 0 of one that is not.
     pub(crate) slot: u16,
-    /// Packets to queue pair 1 that wait for a drive.
-    pub(crate) passed_on: Arc<AtomicUsize>,
+    pub(crate) passed_on: Arc<PassedOn>,
+    /// The agent has a way to pass packets on.
+    pub(crate) is_attached: Mutex<bool>,
     pub(crate) alone: Alone,
     /// Our part of a port that is shared. The last field: it goes back when the sockets are closed.
     pub(crate) lease: Option<Lease>,
@@ -164,6 +168,15 @@ impl Shared {
         visit
     }
 
+    /// A poll drives if nobody does. Where commands wait, which it does not execute, it lets others in before.
+    #[inline]
+    pub(crate) fn poll(&self, cq: &Cq) -> Visit {
+        if self.commands.are_waiting() {
+            std::thread::yield_now();
+        }
+        self.try_enter(Role::Poll(cq))
+    }
+
     fn progress(&self, core: &mut Core, role: Role<'_>) {
         let bomb = Bomb(self);
         core.progress(self, role);
@@ -228,7 +241,12 @@ impl Shared {
 
     /// Whether a packet waits to be received.
     pub(crate) fn is_packet_waiting(&self) -> bool {
-        self.sockets.iter().any(is_readable)
+        self.awaited().any(is_readable)
+    }
+
+    /// What becomes readable when packets come.
+    pub(crate) fn awaited(&self) -> impl Iterator<Item = &GuardedFd> {
+        self.sockets.iter().chain(self.groups.iter().filter_map(OnceLock::get))
     }
 }
 

@@ -8,10 +8,11 @@ mod common;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use common::{LONG, Side, errno, param};
+use common::{Hosts, LONG, Side, errno, param};
 use userdma_host::cm::{ConnParam, EventKind, Param, PortSpace};
 use userdma_verbs::{QKey, QpState, Qpn};
 
@@ -122,8 +123,7 @@ fn a_full_backlog_lets_the_peer_ask_again() {
     server.listen(PortSpace::Tcp, "127.43.1.9:3");
     let ask = |qpn| client.connect(PortSpace::Tcp, to("127.43.1.9:3"), &param(Qpn::new(qpn), b""));
     let (first, second) = (ask(8), ask(9));
-    // Until the second has come in vain.
-    std::thread::sleep(Duration::from_millis(300));
+    server.queue.wait_for_refusal();
     let one = server.queue.expect(EventKind::ConnectRequest);
     server.manager.reject(one.id, 28, b"").unwrap();
     assert_eq!(client.queue.expect(EventKind::Rejected).id, first);
@@ -300,6 +300,88 @@ impl Drop for Other {
 const ROLE: &str = "USERDMA_TEST_OTHER";
 const MARK: &str = "other: ";
 
+/// All at once: nothing is lost on the way, so nothing needs to be asked again.
+#[test]
+fn a_thousand_connections_at_once() {
+    const COUNT: u32 = 1000;
+    let (client, server) = (Side::new(&[&["127.71.4.1"]]), Side::new(&[&["127.71.4.2"]]));
+    let listener = server.listen(PortSpace::Tcp, "127.71.4.2:3");
+    let ids: Vec<_> = (0..COUNT).map(|_| client.resolve(PortSpace::Tcp, to("127.71.4.2:3"))).collect();
+    let accepting = std::thread::scope(|scope| {
+        let accepting = scope.spawn(|| {
+            let mut established = 0;
+            while established < COUNT {
+                let event = server.queue.poll(LONG).unwrap();
+                if event.kind == EventKind::ConnectRequest {
+                    let qpn = Qpn::new(event.id.get());
+                    server.manager.accept(event.id, Some(&param(qpn, b""))).unwrap();
+                } else {
+                    assert_eq!(event.kind, EventKind::Established);
+                    established += 1;
+                }
+            }
+        });
+        for (qpn, id) in (1..).zip(&ids) {
+            client.manager.connect(*id, &param(Qpn::new(qpn), b"")).unwrap();
+        }
+        for _ in 0..COUNT {
+            let response = client.queue.expect(EventKind::ConnectResponse);
+            client.manager.accept(response.id, None).unwrap();
+        }
+        accepting.join()
+    });
+    accepting.unwrap();
+    let lost = |side: &Side, id| side.manager.host(id).unwrap().stats().unwrap().drop_management;
+    assert_eq!((lost(&client, ids[0]), lost(&server, listener)), (0, 0));
+}
+
+/// Somebody else's call does not wait for a device that takes its time.
+#[test]
+fn the_lock_is_free_while_a_device_is_opened() {
+    let hosts = Hosts::new(&[&["127.71.4.3"], &["127.71.4.4"]]);
+    let side = Side::on(&hosts);
+    let first = side.create(PortSpace::Tcp);
+    let (manager, asked) = (side.manager.clone(), std::sync::Arc::new(std::sync::Mutex::new(None)));
+    let tell = std::sync::Arc::clone(&asked);
+    *hosts.on_open.lock().unwrap() = Some(Box::new(move || {
+        let (say, said) = std::sync::mpsc::channel();
+        std::thread::spawn(move || say.send(manager.query(first).is_ok()));
+        *tell.lock().unwrap() = said.recv_timeout(LONG).ok();
+    }));
+    let second = side.create(PortSpace::Tcp);
+    side.manager.bind(second, to("127.71.4.3:7").into()).unwrap();
+    assert_eq!(*asked.lock().unwrap(), Some(true), "another call has returned meanwhile");
+    side.manager.bind(first, to("0.0.0.0:7").into()).unwrap_err();
+    side.manager.bind(first, to("127.71.4.4:7").into()).unwrap();
+}
+
+/// What an identifier gets that is destroyed meanwhile goes back.
+#[test]
+fn an_identifier_may_go_while_its_device_is_opened() {
+    let hosts = Hosts::new(&[&["127.71.4.5"]]);
+    let side = Side::on(&hosts);
+    let id = side.create(PortSpace::Tcp);
+    let manager = side.manager.clone();
+    *hosts.on_open.lock().unwrap() = Some(Box::new(move || manager.destroy(id).unwrap()));
+    assert_eq!(errno(side.manager.bind(id, to("127.71.4.5:7").into())), 2);
+    side.listen(PortSpace::Tcp, "127.71.4.5:7");
+}
+
+/// Whoever is woken may do anything: the executor that runs its task at once, say.
+#[test]
+fn who_is_woken_may_call_the_manager() {
+    let side = Side::new(&[&["127.71.4.6"]]);
+    let id = side.create(PortSpace::Tcp);
+    let (manager, (say, said)) = (side.manager.clone(), std::sync::mpsc::channel());
+    *side.queue.on_wake.lock().unwrap() = Some(Box::new(move || {
+        let _ = say.send(manager.query(id).is_ok());
+    }));
+    let resolving = side.manager.clone();
+    std::thread::spawn(move || resolving.resolve_addr(id, None, to("127.71.4.6:7").into(), LONG));
+    assert!(said.recv_timeout(LONG).unwrap());
+    *side.queue.on_wake.lock().unwrap() = None;
+}
+
 #[test]
 fn attributes_need_a_connection() {
     let side = Side::new(&[&["127.43.1.20"]]);
@@ -327,4 +409,16 @@ fn a_forked_child_has_no_connections() {
     unsafe { libc::waitpid(child, &raw mut status, 0) };
     assert_eq!(status, 0);
     side.manager.query(listener).unwrap();
+}
+
+#[test]
+fn a_device_that_fails_is_told_to_who_only_waits() {
+    let side = Side::new(&[&["127.72.10.1"]]);
+    let ids = [side.listen(PortSpace::Tcp, "127.72.10.1:7000"), side.listen(PortSpace::Tcp, "0.0.0.0:7001")];
+    let host = side.manager.host(ids[0]).unwrap();
+    // An error of ours stops the device.
+    let failing = catch_unwind(AssertUnwindSafe(|| host.control(|_, _| panic!("for this test"))));
+    assert!(failing.is_err() && host.check().is_err());
+    let told = ids.map(|_| side.queue.expect(EventKind::DeviceRemoval).id);
+    assert_eq!(told, ids);
 }

@@ -80,7 +80,7 @@ stats! {
     qkey_viol_cntr,
     /// Datagrams dropped: longer than the receive that they would have taken.
     drop_too_long,
-    /// Management datagrams dropped: nobody listens on QPN 1, or those who wait for him are too many.
+    /// Management datagrams dropped: nobody listens on QPN 1 and there is no answer, or there was no room on the way to him.
     drop_management,
     /// Datagrams not sent: longer than the port's MTU.
     send_too_long,

@@ -10,7 +10,7 @@ use std::ffi::c_int;
 use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use userdma_host::{HostError, OpenError, PostFailure, call};
+use userdma_host::{AttachFailure, HostError, OpenError, PostFailure, call};
 use userdma_nic::CreateAhError;
 use userdma_verbs::{
     BindMwError, CreateCqError, CreateQpError, CreateSrqError, ModifyQpError, ModifySrqError, ObjectError,
@@ -89,6 +89,7 @@ macro_rules! by_errno {
     )* };
 }
 by_errno!(
+    AttachFailure,
     BindMwError,
     CreateCqError,
     CreateQpError,

@@ -3,8 +3,10 @@
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::fs::File;
+use std::io;
 use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::UnixDatagram;
 use std::sync::{Arc, Mutex};
 
 use userdma_host::{EventQueue, Host};
@@ -53,21 +55,26 @@ pub(crate) unsafe extern "C" fn open_device(device: *mut abi::Device) -> *mut Co
         // SAFETY: the caller gives a device of the list.
         let open = unsafe { DeviceObject::of(device) }.open()?;
         let events = open.host.subscribe_events()?;
-        let command = File::options().read(true).write(true).open("/dev/null");
-        let command = command.map_err(|e| Refused(e.raw_os_error().unwrap_or(libc::EMFILE)))?;
+        let command = command_descriptor().map_err(|e| Refused(e.raw_os_error().unwrap_or(libc::EMFILE)))?;
         let state = ContextState {
             device: open,
             events,
             cqs: Mutex::default(),
             qps: Mutex::default(),
             srqs: Mutex::default(),
-            command: OwnedFd::from(command).into(),
+            command: command.into(),
         };
         let object = Box::new(ContextObject { verbs: verbs(device, &state), state: Arc::new(state) });
         let object = Box::into_raw(object);
         // SAFETY: it was allocated in the line above.
         Ok(unsafe { &raw mut (*object).verbs.context })
     })
+}
+
+/// What stands for the kernel's device: `/dev/null`, or a socket of nobody's where a program that has changed its root has none.
+fn command_descriptor() -> io::Result<OwnedFd> {
+    let null = File::options().read(true).write(true).open("/dev/null");
+    null.map(OwnedFd::from).or_else(|_| UnixDatagram::unbound().map(OwnedFd::from))
 }
 
 /// `ibv_close_device`. Objects that are left keep the device open for themselves.

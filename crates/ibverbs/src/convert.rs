@@ -89,7 +89,7 @@ pub(crate) fn qp_attr(c: &abi::QpAttr, mask: c_int, lids: Option<Lids>) -> Resul
         attr.cur_qp_state = qp_state(c.cur_qp_state)?;
     }
     if set(M::PATH_MTU) {
-        attr.path_mtu = Mtu::ALL.into_iter().find(|mtu| *mtu as c_int == c.path_mtu).ok_or_else(|| {
+        attr.path_mtu = Mtu::from_code(c.path_mtu.cast_unsigned()).ok_or_else(|| {
             wrong("path_mtu", c.path_mtu, "IBV_MTU_256 to IBV_MTU_4096 (1 to 5, not the number of bytes)")
         })?;
     }

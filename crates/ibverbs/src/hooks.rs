@@ -45,8 +45,8 @@ use std::ffi::c_int;
 
 /// A function of the C library that takes a path: `path_hook!(access(@path, mode: c_int) -> c_int, ACCESS, CWD)` has its
 /// arguments, of which `@path` stands for the path, the function behind it, and the directory of relative paths. A fourth
-/// argument says what to call instead of that function, a fifth what to make of the answer for other paths. In tests, which are programs, nothing stands in front of the C library;
-/// the functions only have to exist.
+/// argument says what to call instead of that function, a fifth what to make of the answer for other paths. In tests, which are
+/// programs, nothing stands in front of the C library; the functions only have to exist.
 macro_rules! path_hook {
     ($name:ident($($before:ident: $before_type:ty,)* @path $(, $after:ident: $after_type:ty)*) -> $ret:ty,
      $next:ident, $dir:expr) => {

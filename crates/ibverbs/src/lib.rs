@@ -34,6 +34,7 @@ mod lids;
 mod log;
 mod marshal;
 mod mr;
+mod multicast;
 mod mw;
 mod names;
 mod oldest;

@@ -141,17 +141,21 @@ fn write(line: &[u8], room: Room) {
         let path = env::var("USERDMA_LOG_FILE").ok().filter(|path| !path.is_empty())?;
         CString::new(path.replace("%p", &std::process::id().to_string())).ok()
     });
-    let flags = libc::O_WRONLY | libc::O_APPEND | libc::O_CREAT | libc::O_CLOEXEC | libc::O_NOCTTY;
+    // A pipe that nobody has opened yet is waited for as one that is full.
+    let waits = if room == Room::OrLose { libc::O_NONBLOCK } else { 0 };
+    let flags = libc::O_WRONLY | libc::O_APPEND | libc::O_CREAT | libc::O_CLOEXEC | libc::O_NOCTTY | waits;
     // SAFETY: the path is a C string that lives for ever, and the line outlives the calls. What cannot be told is lost.
     unsafe {
         let opened = path
             .as_ref()
-            .map(|path| libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, MODE));
+            .map(|path| libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, MODE))
+            // What keeps a device from working is told somewhere in any case.
+            .filter(|fd| *fd >= 0);
         let fd = opened.unwrap_or_else(|| libc::STDERR_FILENO.into());
         if room == Room::Wait || has_room(fd) {
             libc::syscall(libc::SYS_write, fd, line.as_ptr(), line.len());
         }
-        if opened.is_some_and(|fd| fd >= 0) {
+        if opened.is_some() {
             libc::syscall(libc::SYS_close, fd);
         }
     }

@@ -106,6 +106,34 @@ pub(crate) struct PathRec {
     pub(crate) preference: u8,
 }
 
+/// Attributes of a queue pair in one of the two forms: what both call alike, and what is each one's own.
+macro_rules! qp_attr_of {
+    ($($Form:ident)::+, $from:ident, { $($own:tt)* }) => {
+        $($Form)::+ {
+            qkey: $from.qkey,
+            rq_psn: $from.rq_psn,
+            sq_psn: $from.sq_psn,
+            dest_qp_num: $from.dest_qp_num,
+            qp_access_flags: $from.qp_access_flags,
+            cap: $from.cap,
+            pkey_index: $from.pkey_index,
+            alt_pkey_index: $from.alt_pkey_index,
+            en_sqd_async_notify: $from.en_sqd_async_notify,
+            sq_draining: $from.sq_draining,
+            max_rd_atomic: $from.max_rd_atomic,
+            max_dest_rd_atomic: $from.max_dest_rd_atomic,
+            min_rnr_timer: $from.min_rnr_timer,
+            port_num: $from.port_num,
+            timeout: $from.timeout,
+            retry_cnt: $from.retry_cnt,
+            rnr_retry: $from.rnr_retry,
+            alt_port_num: $from.alt_port_num,
+            alt_timeout: $from.alt_timeout,
+            $($own)*
+        }
+    };
+}
+
 /// `ibv_copy_ah_attr_from_kern`.
 pub(crate) unsafe extern "C" fn copy_ah_attr_from_kern(to: *mut abi::AhAttr, from: *const KernAhAttr) {
     // SAFETY: the caller gives both.
@@ -116,34 +144,15 @@ pub(crate) unsafe extern "C" fn copy_ah_attr_from_kern(to: *mut abi::AhAttr, fro
 pub(crate) unsafe extern "C" fn copy_qp_attr_from_kern(to: *mut abi::QpAttr, from: *const KernQpAttr) {
     // SAFETY: the caller gives the source.
     let k = unsafe { &*from };
-    let attr = abi::QpAttr {
+    let attr = qp_attr_of!(abi::QpAttr, k, {
         qp_state: k.qp_state.cast_signed(),
         cur_qp_state: k.cur_qp_state.cast_signed(),
         path_mtu: k.path_mtu.cast_signed(),
         path_mig_state: k.path_mig_state.cast_signed(),
-        qkey: k.qkey,
-        rq_psn: k.rq_psn,
-        sq_psn: k.sq_psn,
-        dest_qp_num: k.dest_qp_num,
-        qp_access_flags: k.qp_access_flags,
-        cap: k.cap,
         ah_attr: ah_attr(&k.ah_attr),
         alt_ah_attr: ah_attr(&k.alt_ah_attr),
-        pkey_index: k.pkey_index,
-        alt_pkey_index: k.alt_pkey_index,
-        en_sqd_async_notify: k.en_sqd_async_notify,
-        sq_draining: k.sq_draining,
-        max_rd_atomic: k.max_rd_atomic,
-        max_dest_rd_atomic: k.max_dest_rd_atomic,
-        min_rnr_timer: k.min_rnr_timer,
-        port_num: k.port_num,
-        timeout: k.timeout,
-        retry_cnt: k.retry_cnt,
-        rnr_retry: k.rnr_retry,
-        alt_port_num: k.alt_port_num,
-        alt_timeout: k.alt_timeout,
         rate_limit: 0,
-    };
+    });
     // SAFETY: the caller has room.
     unsafe { to.write(attr) };
 }
@@ -223,4 +232,37 @@ fn ah_attr(k: &KernAhAttr) -> abi::AhAttr {
         is_global: k.is_global,
         port_num: k.port_num,
     }
+}
+
+/// The kernel's form of an address vector.
+pub(crate) fn kern_ah_attr(c: &abi::AhAttr) -> KernAhAttr {
+    KernAhAttr {
+        dgid: c.grh.dgid.0,
+        flow_label: c.grh.flow_label,
+        sgid_index: c.grh.sgid_index,
+        hop_limit: c.grh.hop_limit,
+        traffic_class: c.grh.traffic_class,
+        reserved_grh: 0,
+        dlid: c.dlid,
+        sl: c.sl,
+        src_path_bits: c.src_path_bits,
+        static_rate: c.static_rate,
+        is_global: c.is_global,
+        port_num: c.port_num,
+        reserved: 0,
+    }
+}
+
+/// The kernel's form of attributes, of which `mask` says which count.
+pub(crate) fn kern_qp_attr(c: &abi::QpAttr, mask: u32) -> KernQpAttr {
+    qp_attr_of!(KernQpAttr, c, {
+        qp_attr_mask: mask,
+        qp_state: c.qp_state.cast_unsigned(),
+        cur_qp_state: c.cur_qp_state.cast_unsigned(),
+        path_mtu: c.path_mtu.cast_unsigned(),
+        path_mig_state: c.path_mig_state.cast_unsigned(),
+        ah_attr: kern_ah_attr(&c.ah_attr),
+        alt_ah_attr: kern_ah_attr(&c.alt_ah_attr),
+        reserved: [0; 5],
+    })
 }

@@ -179,7 +179,7 @@ pub(crate) unsafe extern "C" fn modify_qp(qp: *mut abi::Qp, attr: *mut abi::QpAt
         let (qpn, from) = (object.shared.qpn(), object.shared.state());
         let read = qp_attr(given, mask, object.state.lids());
         let (attr, mask) = read.about(|| format!("QP {qpn}"))?;
-        object.host().control(move |shard, now| shard.modify_qp(now, qpn, &attr, mask))?.about(|| {
+        object.host().modify_qp(qpn, &attr, mask)?.about(|| {
             let to = if mask.contains(QpAttrMask::STATE) { attr.qp_state } else { from };
             format!("QP {qpn}: {from:?} to {to:?}")
         })?;

@@ -1,7 +1,7 @@
 //! The public functions, each at the node at which its present form appeared.
 
 use crate::unsupported::{errno, fork_is_safe, fork_needs_nothing, import_device, negative, nothing, null};
-use crate::{ah, channel, context, cq, devices, event, marshal, mr, names, pd, qp, query, srq};
+use crate::{ah, channel, context, cq, devices, event, marshal, mr, multicast, names, pd, qp, query, srq};
 
 public! {
     "@@IBVERBS_1.0" {
@@ -58,8 +58,8 @@ public! {
         "ibv_modify_srq" => srq::modify_srq,
         "ibv_query_srq" => srq::query_srq,
         "ibv_destroy_srq" => srq::destroy_srq,
-        "ibv_attach_mcast" => errno,
-        "ibv_detach_mcast" => errno,
+        "ibv_attach_mcast" => multicast::attach,
+        "ibv_detach_mcast" => multicast::detach,
         "ibv_init_ah_from_wc" => ah::init_ah_from_wc,
         "ibv_create_ah_from_wc" => ah::create_ah_from_wc,
         "ibv_resolve_eth_l2_from_gid" => negative,

@@ -8,7 +8,7 @@
 //!   table: identifiers, channels, events  ◀── events ── host::cm::Manager, whoever drives it
 //! ```
 //!
-//! The interface is the kernel's, version 4, whose structures have not changed since 2006 but grown at their ends
+//! The interface is the kernel's, version 4, whose structures have grown at their ends only
 //! (`<rdma/rdma_user_cm.h>`). A `write` to the end of a pipe that is read fails with `EBADF` and looks at nothing; only
 //! then, and only in a process that has opened the device, somebody asks whether the pipe is a channel. So every other `write`
 //! costs a load.
@@ -19,6 +19,7 @@ mod command;
 mod connect;
 mod known;
 mod memory;
+mod multicast;
 mod option;
 mod query;
 mod reply;
@@ -28,8 +29,6 @@ mod state;
 mod table;
 
 use std::ffi::{c_int, c_void};
-
-use userdma_host::call;
 
 use crate::answer::{INVALID, Refused, number, set_errno, status_of};
 use crate::channel::is_nonblocking;
@@ -42,7 +41,7 @@ pub(crate) const ABI_VERSION: &str = "4";
 
 /// `open` of the device.
 pub(crate) fn open(flags: c_int) -> c_int {
-    number(|| state::make()?.open(flags))
+    signals::hold_back(|| number(|| state::make()?.open(flags)))
 }
 
 /// `write` to a channel: `len`, or -1 and `errno`. A thread may be cancelled in here while it waits for an event, and only then;
@@ -52,7 +51,7 @@ pub(crate) unsafe fn write(fd: c_int, channel: Key, buf: *const c_void, len: usi
     // SAFETY: the C library's address of this thread's number.
     let before = unsafe { *libc::__errno_location() };
     let mut event = None;
-    let errno = status_of("rdma_cm", || {
+    let errno = command(|| {
         let (call, handler) = command::parse(state::current()?, (fd, channel), (address, len))?;
         match handler {
             Some(handler) => handler(&call),
@@ -104,16 +103,23 @@ fn fail(written: isize, refused: Refused) -> isize {
     written
 }
 
+/// Runs a command. No handler of a signal interrupts it, which might give a command of its own and wait for a lock that nobody
+/// releases, or never return.
+fn command(run: impl FnOnce() -> Result<(), Refused>) -> c_int {
+    signals::hold_back(|| status_of("rdma_cm", run))
+}
+
 /// As `ucma.c ucma_get_event()`: the oldest event; waits for one unless the descriptor is non-blocking at this moment.
 fn get_event(call: &Call) -> c_int {
     loop {
-        let before = call::begin();
-        let answer = try_event(call);
-        call::end(before);
-        match answer {
-            Some(Ok(())) => return 0,
-            Some(Err(Refused(errno))) => return errno,
-            None => {}
+        let mut is_there = true;
+        let errno = command(|| {
+            let answer = try_event(call);
+            is_there = answer.is_some();
+            answer.unwrap_or(Ok(()))
+        });
+        if is_there {
+            return errno;
         }
         let mut fds = libc::pollfd { fd: call.fd, events: libc::POLLIN, revents: 0 };
         // SAFETY: one entry, which outlives the call.

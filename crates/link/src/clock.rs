@@ -2,6 +2,7 @@
 //!
 //! Through the C library, which finds the kernel's shared clock wherever the program runs; under valgrind there is none.
 
+use rustix::event::Timespec;
 use userdma_verbs::Time;
 
 /// Nanoseconds since the machine started, time asleep not counted (`CLOCK_MONOTONIC`). Needs no system call where the
@@ -9,6 +10,12 @@ use userdma_verbs::Time;
 #[inline]
 pub fn now() -> Time {
     Time::from_nanos(read(libc::CLOCK_MONOTONIC))
+}
+
+/// A duration for the kernel.
+pub fn timespec(ns: u64) -> Timespec {
+    // At most 2^64 ns, which are less than 2^63 s; the remainder is below 10^9.
+    Timespec { tv_sec: (ns / 1_000_000_000).cast_signed(), tv_nsec: (ns % 1_000_000_000).cast_signed() }
 }
 
 /// A clock for somebody who asks again and again: within two microseconds it may tell the same time.

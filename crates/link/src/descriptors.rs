@@ -12,9 +12,11 @@ use std::sync::mpsc;
 use std::thread::{Builder, JoinHandle};
 
 use rustix::fs::{Mode, OFlags};
+use rustix::io::fcntl_dupfd_cloexec;
 
 /// Starts a thread that has the descriptors `keep` and no others of the process; the process has them no longer. Its standard
-/// input and outputs are `/dev/null`. Every signal of the program is blocked in it.
+/// input and outputs are `/dev/null`, and none of its numbers is one that programs choose. Every signal of the program is blocked
+/// in it.
 ///
 /// Where the kernel does not let threads part (before Linux 5.9, or by a filter), the thread keeps to the process's table.
 ///
@@ -25,6 +27,7 @@ pub fn spawn_apart(
     keep: Vec<OwnedFd>,
     run: impl FnOnce(Vec<OwnedFd>) + Send + 'static,
 ) -> io::Result<JoinHandle<()>> {
+    let keep = keep.into_iter().map(out_of_the_way).collect::<io::Result<Vec<_>>>()?;
     let numbers: Vec<RawFd> = keep.iter().map(AsRawFd::as_raw_fd).collect();
     let (tell, told) = mpsc::channel();
     let thread = with_signals_blocked(|| {
@@ -116,8 +119,14 @@ fn leave_table(kept: &[RawFd]) -> bool {
     }
     // The numbers in this table are others.
     crate::guard::leave();
-    occupy_stdio();
+    occupy_low_numbers();
     true
+}
+
+/// The same at a number that no program chooses, if there is one.
+fn out_of_the_way(fd: OwnedFd) -> io::Result<OwnedFd> {
+    let lowest = crate::guard::lowest();
+    if fd.as_raw_fd() >= lowest { Ok(fd) } else { Ok(fcntl_dupfd_cloexec(&fd, lowest)?) }
 }
 
 /// Closes the calling thread's descriptors `first` to `last`; with `CLOSE_RANGE_UNSHARE` in a table of its own.
@@ -127,15 +136,22 @@ fn close_range(first: u32, last: u32, flags: u32) -> bool {
     unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) == 0 }
 }
 
-/// Opens `/dev/null` as 0, 1 and 2, as far as they are free, so that nothing else is taken for them.
-fn occupy_stdio() {
-    while let Ok(null) = rustix::fs::open(c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
-        if null.as_raw_fd() > 2 {
+/// Puts `/dev/null` behind every number that programs choose, as far as they are free. So nothing else is taken for the standard
+/// input and outputs; and whoever stands in front of the C library and keeps books of descriptors by their numbers (librspreload
+/// does) finds nothing about this table's in them: it would take a socket of ours for one of the program's, and close that.
+fn occupy_low_numbers() {
+    let Ok(null) = rustix::fs::open(c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) else {
+        return;
+    };
+    let lowest = crate::guard::lowest();
+    while let Ok(next) = fcntl_dupfd_cloexec(&null, 0) {
+        if next.as_raw_fd() >= lowest {
             break;
         }
         // It ends with the table.
-        std::mem::forget(null);
+        std::mem::forget(next);
     }
+    std::mem::forget(null);
 }
 
 const UCRED_LEN: libc::socklen_t = 12;
@@ -152,25 +168,30 @@ mod tests {
     fn a_thread_apart_has_what_it_keeps_and_nothing_else() {
         let (mut ours, theirs) = UnixStream::pair().unwrap();
         let (mut witness, others) = UnixStream::pair().unwrap();
-        let number = theirs.as_raw_fd();
+        let (number, lowest) = (theirs.as_raw_fd(), crate::guard::lowest());
         let thread = spawn_apart(Builder::new(), vec![theirs.into()], move |kept| {
             assert_eq!(kept.len(), 1);
             let mut socket = UnixStream::from(kept.into_iter().next().unwrap());
             let mut byte = [0];
             socket.read_exact(&mut byte).unwrap();
             let links = std::fs::read_dir("/proc/thread-self/fd").unwrap();
-            // 0, 1, 2, the socket, and the directory that is being read.
-            socket.write_all(&[u8::try_from(links.count()).unwrap()]).unwrap();
+            let numbers =
+                links.map(|link| link.unwrap().file_name().to_str().unwrap().parse::<i32>().unwrap());
+            // The socket, and the directory that is being read.
+            let others = numbers.filter(|&number| number >= lowest).count();
+            let made = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
+            let is_apart = others == 2 && made.as_raw_fd() > lowest && socket.as_raw_fd() >= lowest;
+            socket.write_all(&[u8::from(is_apart)]).unwrap();
         })
         .unwrap();
         // The process does not have the descriptor any more: the end that others hold is seen at once.
         drop(others);
         assert_eq!(witness.read(&mut [0]).unwrap(), 0, "the thread kept a descriptor that is not its own");
         ours.write_all(&[1]).unwrap();
-        let mut count = [0];
-        ours.read_exact(&mut count).unwrap();
-        if count[0] != 5 {
-            eprintln!("SKIPPED: threads cannot part from the process's descriptors here ({} seen)", count[0]);
+        let mut is_apart = [0];
+        ours.read_exact(&mut is_apart).unwrap();
+        if is_apart == [0] {
+            eprintln!("SKIPPED: threads cannot part from the process's descriptors here");
         }
         thread.join().unwrap();
         assert_eq!(ours.read(&mut [0]).unwrap(), 0, "number {number} is still open in the process");

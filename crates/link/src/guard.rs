@@ -121,8 +121,8 @@ pub fn let_go() {
 
 /// Puts `/dev/null` behind a descriptor.
 fn replace(fd: RawFd) {
-    // SAFETY: system calls with a string that ends, and descriptors: one of ours, which nobody of this process uses any more, and one
-    // that is made here.
+    // SAFETY: system calls with a string that ends, and descriptors: one of ours, which nobody of this process uses any more, and
+    // one that is made here.
     unsafe {
         let nothing = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
         if nothing >= 0 {
@@ -158,8 +158,9 @@ fn process() -> i32 {
     rustix::process::getpid().as_raw_pid()
 }
 
-/// Above what programs choose, below what `select` can take, and in the upper half of what the process may have.
-fn lowest() -> RawFd {
+/// The lowest number of a device's descriptors: above what programs choose, below what `select` can take, and in the upper half
+/// of what the process may have.
+pub fn lowest() -> RawFd {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     RawFd::try_from((limit / 2).min(512)).unwrap_or(0)
 }

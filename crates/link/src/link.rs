@@ -7,7 +7,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use userdma_mem::{Frame, LinkCaps, LinkId, Route, TxBatch};
 use userdma_verbs::{Qpn, Time};
 
-use crate::{Backlog, RecvReport, SendReport, UdpLink};
+use crate::{Backlog, OpenError, RecvReport, SendReport, UdpLink};
 
 /// One way for packets in and out.
 #[derive(Debug)]
@@ -42,6 +42,30 @@ impl Link {
     pub fn recv(&mut self, now: Time, sink: &mut impl FnMut(Frame<'_>)) -> RecvReport {
         match self {
             Self::Udp(link) => link.recv(now, sink),
+        }
+    }
+
+    /// Joins a group: see [`UdpLink::join`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn join(&mut self, group: IpAddr) -> Result<(), OpenError> {
+        match self {
+            Self::Udp(link) => link.join(group),
+        }
+    }
+
+    /// Leaves a group: see [`UdpLink::leave`].
+    pub fn leave(&mut self, group: IpAddr) -> bool {
+        match self {
+            Self::Udp(link) => link.leave(group),
+        }
+    }
+
+    /// What becomes readable when a datagram to a group arrives: see [`UdpLink::groups`].
+    pub fn groups(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Udp(link) => link.groups(),
         }
     }
 

@@ -216,7 +216,8 @@ impl Shared {
     }
 }
 
-/// The headers between two sockets. Hardware addresses are locally administered and end like the IP addresses.
+/// The headers between two sockets. Hardware addresses are locally administered and end like the IP addresses; those of groups are
+/// what every host derives from the group's address.
 fn encap(source: (IpAddr, u16), destination: (IpAddr, u16)) -> Encap {
     let mut encap = Encap::udp(source.0, destination.0, source.1, destination.1);
     (encap.src_mac, encap.dst_mac) = (mac(encap.src), mac(encap.dst));
@@ -231,7 +232,11 @@ fn mac(ip: IpAddr) -> [u8; 6] {
             [a, b, c, d]
         }
     };
-    [0x02, 0x00, a, b, c, d]
+    match ip {
+        IpAddr::V4(ip) if ip.is_multicast() => [0x01, 0x00, 0x5e, b & 0x7f, c, d],
+        IpAddr::V6(ip) if ip.is_multicast() => [0x33, 0x33, a, b, c, d],
+        IpAddr::V4(_) | IpAddr::V6(_) => [0x02, 0x00, a, b, c, d],
+    }
 }
 
 /// The identification that the packet's ICRC was made with, `hint` if there is none.

@@ -10,6 +10,7 @@
 
 mod backlog;
 mod control;
+mod groups;
 mod gsi;
 mod gso;
 mod mmsg;
@@ -32,6 +33,7 @@ use userdma_wire::ROCE_V2_PORT;
 
 use crate::{FaultInjector, FaultStats, Faults, Tap, iface};
 pub use backlog::{Backlog, Neighbors};
+use groups::{Groups, Place};
 pub use gsi::{GsiReceiver, GsiSender};
 pub use options::BufferSize;
 use recv::Receiver;
@@ -102,6 +104,10 @@ pub struct UdpLink {
     faults: Option<Box<FaultInjector>>,
     tap: Option<Tap>,
     group: Option<backlog::Group>,
+    /// The index of the interface; 0 if it is not known.
+    interface: u32,
+    /// Once one was joined.
+    groups: Option<Box<Groups>>,
 }
 
 impl UdpLink {
@@ -147,8 +153,13 @@ impl UdpLink {
             source,
         })?;
         // The address can be bound to, so some interface has it; if it cannot be seen, the least that IPv6 allows.
-        let mtu = interface.map_or(LEAST_MTU, |interface| interface.mtu);
+        let mtu = interface.as_ref().map_or(LEAST_MTU, |interface| interface.mtu);
+        let interface = interface.map_or(0, |interface| interface.index);
         let mtu = config.mtu.map_or(mtu, |most| most.min(mtu));
+        for socket in &transmit {
+            // A system without groups has no such option, and sends nothing to them.
+            let _ = groups::send_by(socket.as_fd(), local, interface);
+        }
         let segmentation = probe::segmentation(transmit[0].as_fd(), config);
         let coalescing = probe::coalescing(receive.as_fd(), config);
         let drops_before = options::drops(receive.as_fd()).unwrap_or(0);
@@ -168,6 +179,8 @@ impl UdpLink {
             faults: None,
             tap: None,
             group: None,
+            interface,
+            groups: None,
         })
     }
 
@@ -240,6 +253,37 @@ impl UdpLink {
         }
     }
 
+    /// The index of the interface that has the address; 0 if it is not known.
+    pub fn interface(&self) -> u32 {
+        self.interface
+    }
+
+    /// Receives what is sent to a group (multicast) from now on, wherever it comes from, the link itself included; from the link's
+    /// interface, whose network is told. Twice is once. `group` may be of the other address family.
+    ///
+    /// # Errors
+    /// The kernel refuses: no descriptor is left, or it has no such groups. Nothing was joined.
+    pub fn join(&mut self, group: IpAddr) -> Result<(), OpenError> {
+        let Self { id, interface, port, config, .. } = *self;
+        let place = Place { link: id, interface, port, config: &config };
+        let no_set = |source| OpenError::Io { ip: group, port, what: "epoll", source };
+        let groups = match &mut self.groups {
+            Some(groups) => groups,
+            none => none.insert(Box::new(Groups::new().map_err(no_set)?)),
+        };
+        groups.join(place, group.to_canonical())
+    }
+
+    /// Receives no more of what is sent to a group; whether it did. What has come and was not received is dropped.
+    pub fn leave(&mut self, group: IpAddr) -> bool {
+        self.groups.as_mut().is_some_and(|groups| groups.leave(group.to_canonical()))
+    }
+
+    /// What becomes readable when a datagram to a group arrives; the same for ever from the first [`UdpLink::join`] on.
+    pub fn groups(&self) -> Option<BorrowedFd<'_>> {
+        self.groups.as_ref().map(|groups| groups.as_fd())
+    }
+
     /// From `start` on what is received suffers these faults; `None`, or faults that do nothing to packets, for none.
     /// Packets that an earlier injector held back are lost.
     pub fn set_faults(&mut self, faults: Option<&Faults>, start: Time) {
@@ -308,10 +352,10 @@ impl UdpLink {
         report
     }
 
-    /// Receives what is there, by one system call; never blocks. Each packet goes to `sink`, in the order of
+    /// Receives what is there, by one system call, or some more if groups are joined; never blocks. Each packet goes to `sink`, in the order of
     /// arrival, and is not checked in any way: its bytes may be anything. `now` is for faults and tap.
     pub fn recv(&mut self, now: Time, sink: &mut impl FnMut(Frame<'_>)) -> RecvReport {
-        let Self { receiver, faults, tap, .. } = self;
+        let Self { receiver, groups, faults, tap, .. } = self;
         // What is recorded must be true of each packet.
         let is_whole = tap.is_some();
         let mut report = RecvReport::default();
@@ -325,10 +369,11 @@ impl UdpLink {
             sink(frame);
         };
         match faults {
-            None => receiver.recv(is_whole, &mut report, deliver),
+            None => receive(receiver, groups, is_whole, &mut report, &mut deliver),
             Some(faults) => {
-                receiver
-                    .recv(is_whole, &mut report, |bytes, meta| faults.apply(now, bytes, meta, &mut deliver));
+                receive(receiver, groups, is_whole, &mut report, &mut |bytes: &[u8], meta| {
+                    faults.apply(now, bytes, meta, &mut deliver);
+                });
                 faults.poll(now, &mut deliver);
             }
         }
@@ -386,6 +431,21 @@ impl UdpLink {
     /// Whether the link has gone down (`true`) or come back (`false`) since this was asked last.
     pub fn poll_down(&mut self, now: Time) -> Option<bool> {
         self.faults.as_mut().and_then(|faults| faults.poll_change(now))
+    }
+}
+
+/// Receives once from the link's own socket, and from those of its groups.
+#[inline]
+fn receive(
+    receiver: &mut Receiver,
+    groups: &mut Option<Box<Groups>>,
+    is_whole: bool,
+    report: &mut RecvReport,
+    take: &mut impl FnMut(&[u8], FrameMeta),
+) {
+    receiver.recv(is_whole, report, &mut *take);
+    if let Some(groups) = groups {
+        groups.recv(is_whole, report, take);
     }
 }
 

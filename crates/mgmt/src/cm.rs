@@ -169,7 +169,7 @@ impl Cm {
         if !self.listeners.remove(listener) {
             return;
         }
-        let is_for = |event: &Event| matches!(event, Event::Req { listener: of, .. } | Event::SidrReq { listener: of, .. } if *of == listener);
+        let is_for = |event: &Event| event.listener() == Some(listener);
         let untaken = self.events.iter().filter(|(_, event)| is_for(event)).map(|&(conn, _)| conn);
         for ConnId(id) in untaken.collect::<Vec<_>>() {
             if let Some(conn) = self.table.get(id) {
@@ -207,6 +207,26 @@ impl Cm {
         Some(state.peer.send(dreq))
     }
 
+    /// The DREQs that wait for an answer, owned or not.
+    pub fn goodbyes(&self) -> impl Iterator<Item = (ConnId, Outgoing)> + '_ {
+        self.table.iter().filter_map(|(id, conn)| match &conn.state {
+            State::DreqSent(asking) | State::Answered { goodbye: Some(asking), .. } => {
+                Some((ConnId(id), conn.peer.send(asking.mad.bytes())))
+            }
+            State::Idle
+            | State::ReqSent(_)
+            | State::ReqReceived { .. }
+            | State::RepSent(_)
+            | State::RepReceived { .. }
+            | State::Established { .. }
+            | State::DreqReceived { .. }
+            | State::Timewait { .. }
+            | State::Answered { goodbye: None, .. }
+            | State::SidrReqSent(_)
+            | State::SidrReqReceived => None,
+        })
+    }
+
     /// What came, in numbers.
     pub const fn stats(&self) -> CmStats {
         self.stats
@@ -225,6 +245,12 @@ impl Cm {
     /// The connection that its owner speaks of.
     fn owned(&self, conn: ConnId) -> Result<&Conn, Failure> {
         self.table.get(conn.0).filter(|conn| conn.is_owned).ok_or(Failure::NoConnection)
+    }
+
+    /// The same, if it is in a state in which this can be done.
+    fn owned_in(&self, conn: ConnId, is_right: impl FnOnce(&State) -> bool) -> Result<&Conn, Failure> {
+        let conn = self.owned(conn)?;
+        if is_right(&conn.state) { Ok(conn) } else { Err(Failure::State(conn.state.name())) }
     }
 
     /// The transaction id of what we begin ourselves.

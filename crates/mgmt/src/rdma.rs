@@ -12,6 +12,6 @@ mod system;
 pub use address::{Address, IbAddress, PortSpace};
 pub use error::CmError;
 pub use event::{ConnParam, Ece, Event, EventKind, Param, UdParam};
-pub use ids::{Ids, WillChange};
+pub use ids::{Ids, Listening, WillChange};
 pub use query::{CmId, CmOption, PathRecord, Query};
 pub use system::{Device, PortRequest, Reservation, System};

@@ -45,7 +45,7 @@ fn a_rep_is_told_and_the_rtu_establishes() {
     assert_eq!(told, rep(conn).with_vendor_id(0x15b3));
     assert_eq!(ece, Ece { vendor_id: 0x15b3, attr_mod: 0 });
     assert_eq!(one.cm.poll_timeout(), None, "it is the owner's turn");
-    one.cm.send_rtu(one.now, conn, b"here I am").unwrap();
+    one.cm.send_rtu(conn, b"here I am").unwrap();
     let (rtu_tid, Message::Rtu(rtu)) = one.sent_one() else { panic!() };
     assert_eq!((rtu_tid, rtu.local_comm_id, rtu.remote_comm_id), (tid, conn.0, PEER_ID));
     assert_eq!(rtu.private_data, Data::new(b"here I am").unwrap());
@@ -115,7 +115,7 @@ fn a_rej_ends_it() {
     assert_eq!(one.cm.poll_timeout(), None);
     one.hear(tid, rej);
     one.quiet();
-    assert_eq!(one.cm.send_rtu(one.now, conn, &[]), Err(Failure::State("idle")));
+    assert_eq!(one.cm.send_rtu(conn, &[]), Err(Failure::State("idle")));
     one.cm.destroy(one.now, conn);
     one.empty();
 }
@@ -188,7 +188,7 @@ fn who_gives_up_says_so_and_nothing_is_left() {
     let (_, Message::Rej(rej)) = one.sent_one() else { panic!() };
     assert_eq!((rej.reason, rej.message), (RejectReason::InvalidCommId, RejectedMessage::Rep));
     one.empty();
-    assert_eq!(one.cm.send_rtu(one.now, conn, &[]), Err(Failure::NoConnection));
+    assert_eq!(one.cm.send_rtu(conn, &[]), Err(Failure::NoConnection));
 }
 
 #[test]
@@ -242,15 +242,18 @@ fn what_cannot_be_asked_is_refused_at_once() {
     let ask = |one: &mut One, params: &ReqParams<'_>| one.cm.send_req(one.now, params).unwrap_err();
     let error = ask(&mut one, &ReqParams { private_data: &long, ..req_params() });
     assert_eq!((error, error.errno()), (Failure::TooLong { len: 93, max: 92 }, Errno::Einval));
-    assert_eq!(error.to_string(), "93 bytes, 92 fit");
-    assert_eq!(ask(&mut one, &ReqParams { qp_type: QpType::Ud, ..req_params() }), Failure::ServiceType);
-    assert_eq!(ask(&mut one, &ReqParams { port: PortId(99), ..req_params() }), Failure::NoPort);
+    assert_eq!(error.to_string(), "93 bytes in a field of 92");
+    assert_eq!(
+        ask(&mut one, &ReqParams { qp_type: QpType::Ud, ..req_params() }),
+        Failure::ServiceType(QpType::Ud)
+    );
+    assert_eq!(ask(&mut one, &ReqParams { port: PortId(99), ..req_params() }), Failure::NoPort(PortId(99)));
     one.empty();
     let (conn, ..) = one.ask();
     assert_eq!(one.cm.send_rep(one.now, conn, &rep_params()), Err(Failure::State("REQ sent")));
     assert_eq!(one.cm.send_dreq(one.now, conn, &[]), Err(Failure::State("REQ sent")));
     assert_eq!(one.cm.send_drep(one.now, conn, &[]), Err(Failure::State("REQ sent")));
-    assert_eq!(one.cm.establish(one.now, conn), Err(Failure::State("REQ sent")));
+    assert_eq!(one.cm.establish(conn), Err(Failure::State("REQ sent")));
     assert_eq!(one.cm.prepare_mra(conn, 20), Err(Failure::State("REQ sent")));
     one.quiet();
 }
@@ -293,7 +296,7 @@ fn a_port_that_goes_takes_everything_with_it() {
     assert!(one.cm.is_idle(PORT));
     assert_eq!(one.cm.counts().listeners, 0);
     one.empty();
-    assert_eq!(one.cm.send_rtu(one.now, conn, &[]), Err(Failure::NoConnection));
+    assert_eq!(one.cm.send_rtu(conn, &[]), Err(Failure::NoConnection));
     one.hear(1, req());
     one.empty();
 }

@@ -114,7 +114,7 @@ fn a_dreq_may_come_before_our_rtu() {
     let (conn, _) = one.ask_and_hear();
     one.hear(9, dreq(conn));
     assert_eq!(one.told_one(conn), Event::Dreq);
-    assert_eq!(one.cm.send_rtu(one.now, conn, &[]), Err(Failure::State("DREQ received")));
+    assert_eq!(one.cm.send_rtu(conn, &[]), Err(Failure::State("DREQ received")));
     one.cm.destroy(one.now, conn);
     assert!(matches!(one.sent_one(), (9, Message::Drep(_))));
     one.wait_exactly(TIMEWAIT);

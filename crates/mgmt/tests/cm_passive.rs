@@ -244,10 +244,10 @@ fn data_may_come_before_the_rtu() {
     let mut one = One::new();
     one.listen();
     let (conn, _) = one.accept();
-    one.cm.establish(one.now, conn).unwrap();
+    one.cm.establish(conn).unwrap();
     assert_eq!(one.told_one(conn), Event::Established);
     assert_eq!(one.cm.poll_timeout(), None, "the REP is not sent again");
-    assert_eq!(one.cm.establish(one.now, conn), Err(Failure::State("established")));
+    assert_eq!(one.cm.establish(conn), Err(Failure::State("established")));
     one.hear(PEER_TID, rtu(conn));
     one.quiet();
 }

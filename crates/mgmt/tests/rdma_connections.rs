@@ -7,10 +7,11 @@ mod world;
 
 use std::time::Duration;
 
+use userdma_mgmt::cm::PortId;
 use userdma_mgmt::rdma::{CmError, EventKind, Param, PortSpace};
 use userdma_verbs::{AccessFlags, AckTimeout, Gid, Mtu, QpAttrMask as M, QpState, Qpn};
 use userdma_wire::mad::cm::RejectReason;
-use world::{World, param};
+use world::{Process, World, param};
 
 const A: &str = "10.0.0.1";
 const B: &str = "10.0.0.2";
@@ -247,7 +248,7 @@ fn a_device_that_goes_takes_its_identifiers_with_it() {
     let mut world = World::new(&[&[A], &[B]]);
     world.listen(1, PortSpace::Tcp, SERVER);
     let (active, passive) = world.pair(SERVER);
-    world.processes[0].ids.remove_port(userdma_mgmt::cm::PortId(0));
+    world.processes[0].ids.remove_port(PortId(0));
     let event = world.expect(0, EventKind::DeviceRemoval);
     assert_eq!((event.id, event.status), (active, 0));
     let refused = world.processes[0].ids.disconnect(world.now, active);
@@ -255,6 +256,40 @@ fn a_device_that_goes_takes_its_identifiers_with_it() {
     let now = world.now;
     world.processes[1].ids.disconnect(now, passive).unwrap();
     assert_eq!(world.expect(1, EventKind::Disconnected).status, -110, "nobody answers");
+}
+
+#[test]
+fn a_wildcard_hears_that_its_last_device_has_gone_and_listens_on_new_ones() {
+    let mut world = World::new(&[&[A], &[B]]);
+    let devices = &mut world.processes[1].machine.devices;
+    devices.push((PortId(1), vec!["10.0.1.2".parse().unwrap()]));
+    let listener = world.listen(1, PortSpace::Tcp, "0.0.0.0:7");
+    let Process { ids, machine, .. } = &mut world.processes[1];
+    // The first look finds what it has already.
+    world::listen_on_new_devices(ids, machine);
+    assert_eq!(machine.books.borrow().listens.len(), 2);
+    ids.remove_port(PortId(0));
+    world.run(Duration::from_secs(1));
+    assert_eq!(world.processes[1].events, []);
+    world.processes[1].ids.remove_port(PortId(1));
+    assert_eq!(world.expect(1, EventKind::DeviceRemoval).id, listener);
+
+    let Process { ids, machine, .. } = &mut world.processes[1];
+    machine.devices.push((PortId(2), vec!["10.0.2.2".parse().unwrap()]));
+    machine.devices.push((PortId(3), vec!["10.0.3.2".parse().unwrap()]));
+    machine.broken.push(PortId(3));
+    for _ in 0..2 {
+        world::listen_on_new_devices(ids, machine);
+        assert_eq!(machine.books.borrow().listens.last().map(|listen| listen.1), Some(PortId(2)));
+        assert_eq!(machine.books.borrow().listens.len(), 3, "once on each");
+    }
+    assert!(ids.listens_on_all());
+    world.connect(0, PortSpace::Tcp, "10.0.2.2:7");
+    assert_eq!(world.expect(1, EventKind::ConnectRequest).listener, Some(listener));
+    world.destroy(1, listener);
+    assert!(!world.processes[1].ids.listens_on_all());
+    let books = world.processes[1].machine.books.borrow();
+    assert!(books.listens.iter().all(|listen| listen.1 != PortId(2)));
 }
 
 #[test]

@@ -14,7 +14,7 @@ use userdma_mgmt::rdma::{
 };
 use userdma_verbs::{Gid, QKey, QpAttrMask as M, QpState, QpType, Qpn};
 use userdma_wire::mad::cm::RejectReason;
-use world::{Process, World, param};
+use world::{Process, World, listen, param};
 
 const A: &str = "10.0.0.1";
 const B: &str = "10.0.0.2";
@@ -55,10 +55,10 @@ fn calls_need_their_states() {
     assert_eq!(refused(process, now, id), all, "bound now");
 
     let Process { ids, machine, .. } = process;
-    ids.listen(machine, id).unwrap();
+    listen(ids, machine, id).unwrap();
     assert_eq!(refused(process, now, id), all, "listening");
     let Process { ids, machine, .. } = process;
-    assert_eq!(ids.listen(machine, id).unwrap_err().errno(), 22);
+    assert_eq!(listen(ids, machine, id).unwrap_err().errno(), 22);
     let resolved = ids.resolve_addr(machine, id, None, address("10.0.0.2:1"));
     assert_eq!(resolved.unwrap_err().errno(), 22);
     let late = ids.set_option(id, CmOption::ReuseAddr(true));
@@ -74,7 +74,9 @@ fn too_much_private_data_is_refused() {
     let id = world.resolve(0, PortSpace::Tcp, "10.0.0.2:7");
     let now = world.now;
     let ids = &mut world.processes[0].ids;
-    assert_eq!(ids.connect(now, id, &param(1, &[1; 57])).unwrap_err().errno(), 22);
+    let refused = ids.connect(now, id, &param(1, &[1; 57])).unwrap_err();
+    assert_eq!(refused, CmError::PrivateData { len: 57, max: 56 });
+    assert_eq!(refused.errno(), 22);
     ids.connect(now, id, &param(1, &[1; 56])).unwrap();
     let passive = world.expect(1, EventKind::ConnectRequest).id;
     let now = world.now;
@@ -127,7 +129,7 @@ fn a_wildcard_of_ipv6_takes_ipv4_too_unless_it_says_otherwise() {
     let only = ids.create(PortSpace::Tcp, QpType::Rc);
     ids.set_option(only, CmOption::AfOnly(true)).unwrap();
     ids.bind(machine, only, address("[::]:8")).unwrap();
-    ids.listen(machine, only).unwrap();
+    listen(ids, machine, only).unwrap();
     world.processes[0].machine.source = Some(A.parse().unwrap());
     world.connect(0, PortSpace::Tcp, "10.0.0.2:8");
     assert_eq!(world.expect(0, EventKind::Rejected).status, 28, "as the kernel");
@@ -178,7 +180,7 @@ fn another_service_type_than_the_listeners_is_refused() {
     let Process { ids, machine, .. } = &mut world.processes[1];
     let listener = ids.create(PortSpace::Ib, QpType::Uc);
     ids.bind(machine, listener, address("10.0.0.2:7")).unwrap();
-    ids.listen(machine, listener).unwrap();
+    listen(ids, machine, listener).unwrap();
     world.connect(0, PortSpace::Ib, "10.0.0.2:7");
     assert_eq!(world.expect(0, EventKind::Rejected).status, 28);
 }
@@ -226,7 +228,7 @@ fn a_gid_can_be_asked_for_and_leads_nowhere() {
         IbAddress { service_id: 0x0106_0000, service_mask: 0xffff_ffff_ffff_0000, ..IbAddress::default() };
     ids.bind(machine, probe, Address::Ib(any)).unwrap();
     assert_eq!(machine.opened, [], "and opens nothing");
-    assert!(ids.listen(machine, probe).is_err());
+    assert!(listen(ids, machine, probe).is_err());
     let id = ids.create(PortSpace::Tcp, QpType::Rc);
     let gid = IbAddress { gid: Gid::from(A.parse::<std::net::IpAddr>().unwrap()), ..any };
     assert_eq!(ids.bind(machine, id, Address::Ib(gid)).unwrap_err().errno(), 19);
@@ -257,4 +259,133 @@ fn options_reach_the_path_and_the_queue_pair() {
     assert_eq!(ids.init_qp_attr(id, QpState::Rtr).unwrap().0.ah_attr.grh.traffic_class, 0x68);
     assert_eq!(ids.init_qp_attr(id, QpState::Rts).unwrap().0.timeout.exponent(), 12);
     world.run(Duration::from_secs(1));
+}
+
+#[test]
+fn a_device_that_comes_back_is_listened_on_anew() {
+    let mut world = World::new(&[&[A], &[B]]);
+    let before = world.listen(1, PortSpace::Tcp, "10.0.0.2:7");
+    let Process { ids, machine, .. } = &mut world.processes[1];
+    ids.remove_port(PortId(0));
+    // What the machine had for it has gone with it.
+    *machine.books.borrow_mut() = world::Books::default();
+    assert_eq!(world.expect(1, EventKind::DeviceRemoval).id, before);
+    let listener = world.listen(1, PortSpace::Tcp, "10.0.0.2:7");
+    world.destroy(1, before);
+    world.connect(0, PortSpace::Tcp, "10.0.0.2:7");
+    assert_eq!(world.expect(1, EventKind::ConnectRequest).listener, Some(listener));
+}
+
+#[test]
+fn who_may_not_listen_is_bound_as_before() {
+    let mut world = World::new(&[&[A], &[B]]);
+    let Process { ids, machine, .. } = &mut world.processes[1];
+    machine.deaf.push(PortId(0));
+    let id = ids.create(PortSpace::Tcp, QpType::Rc);
+    ids.bind(machine, id, address("10.0.0.2:7")).unwrap();
+    assert_eq!(listen(ids, machine, id).unwrap_err().errno(), 98);
+    world.connect(0, PortSpace::Tcp, "10.0.0.2:7");
+    assert_eq!(world.expect(0, EventKind::Rejected).status, 8);
+    let Process { ids, machine, .. } = &mut world.processes[1];
+    machine.deaf.clear();
+    listen(ids, machine, id).unwrap();
+    world.connect(0, PortSpace::Tcp, "10.0.0.2:7");
+    assert_eq!(world.expect(1, EventKind::ConnectRequest).listener, Some(id));
+    world.destroy(1, id);
+    assert!(world.processes[1].machine.books.borrow().listens.is_empty());
+}
+
+/// Requests are taken before the machine has answered; and who has gone by then ends nothing.
+#[test]
+fn a_listener_may_go_while_the_machine_is_asked() {
+    let mut world = World::new(&[&[A], &[B]]);
+    let Process { ids, machine, .. } = &mut world.processes[1];
+    let id = ids.create(PortSpace::Tcp, QpType::Rc);
+    ids.bind(machine, id, address("10.0.0.2:7")).unwrap();
+    let wanted = ids.listen(machine, id).unwrap();
+    assert_eq!((wanted.on, wanted.ports), (Some(B.parse().unwrap()), vec![PortId(0)]));
+    world.connect(0, PortSpace::Tcp, "10.0.0.2:7");
+    world.expect(1, EventKind::ConnectRequest);
+    // The machine's books have no such listener: to end it would be a mistake.
+    world.destroy(1, id);
+    assert!(!world.processes[1].ids.note_listening(id, PortId(0)));
+}
+
+#[test]
+fn what_the_peer_has_not_confirmed_can_be_passed_on() {
+    let mut world = World::new(&[&[A], &[B]]);
+    world.listen(1, PortSpace::Tcp, "10.0.0.2:7");
+    let (active, passive) = world.pair("10.0.0.2:7");
+    assert!(world.processes[0].ids.unanswered().is_empty());
+    world.loss = 1.0;
+    world.destroy(0, active);
+    world.run(Duration::from_millis(1));
+    let left = world.processes[0].ids.unanswered();
+    let will = left[0].will.as_ref().unwrap();
+    assert_eq!((left.len(), will.to), (1, B.parse().unwrap()));
+    world.loss = 0.0;
+    let (now, port) = (world.now, PortId(0));
+    let arrival = userdma_mgmt::cm::Arrival { port, from: will.from, to: will.to, mad: &will.mad };
+    world.processes[1].ids.handle_mad(now, arrival);
+    assert_eq!(world.expect(1, EventKind::Disconnected).id, passive);
+    world.processes[1].ids.disconnect(now, passive).unwrap();
+    world.run(Duration::from_millis(10));
+    assert!(world.processes[0].ids.unanswered().is_empty());
+}
+
+/// An identifier of the first process that is bound.
+fn bound(world: &mut World, space: PortSpace, to: &str) -> CmId {
+    let Process { ids, machine, .. } = &mut world.processes[0];
+    let id = ids.create(space, QpType::Ud);
+    ids.bind(machine, id, address(to)).unwrap();
+    id
+}
+
+#[test]
+fn a_group_is_joined_at_once_and_says_where_datagrams_go() {
+    let mut world = World::new(&[&[A, "fd00::1"]]);
+    let id = bound(&mut world, PortSpace::Udp, "10.0.0.1:0");
+    let ids = &mut world.processes[0].ids;
+    ids.set_option(id, CmOption::Tos(0x68)).unwrap();
+    for (group, number) in [("239.1.2.3:0", 5), ("[::ffff:239.1.2.3]:9", 6)] {
+        ids.join_multicast(id, address(group), number).unwrap();
+        let event = ids.poll_event().unwrap();
+        assert_eq!((event.id, event.kind, event.status), (id, EventKind::MulticastJoin, 0));
+        assert_eq!(event.membership, Some(number));
+        let Param::Ud(param) = event.param else { panic!("of datagrams") };
+        assert_eq!((param.qpn, param.qkey), (Qpn::MULTICAST, QKey::new(0x0123_4567)));
+        let grh = param.ah.grh;
+        assert_eq!(grh.dgid.to_string(), "::ffff:239.1.2.3");
+        assert_eq!((grh.sgid_index, grh.hop_limit, grh.traffic_class, param.ah.port_num), (0, 64, 0x68, 1));
+    }
+    // It is of the other family, which its address is not.
+    ids.join_multicast(id, address("[ff05::1]:0"), 7).unwrap();
+    let event = ids.poll_event().unwrap();
+    assert_eq!((event.kind, event.status, event.membership), (EventKind::MulticastError, -22, Some(7)));
+    let v6 = bound(&mut world, PortSpace::Udp, "[fd00::1]:0");
+    let ids = &mut world.processes[0].ids;
+    ids.join_multicast(v6, address("[ff05::1]:0"), 0).unwrap();
+    let Param::Ud(param) = ids.poll_event().unwrap().param else { panic!("of datagrams") };
+    assert_eq!((param.ah.grh.dgid.to_string(), param.ah.grh.sgid_index), ("ff05::1".to_owned(), 1));
+    assert!(ids.poll_event().is_none());
+}
+
+#[test]
+fn who_may_join_a_group() {
+    let mut world = World::new(&[&[A]]);
+    let group = address("239.1.2.3:0");
+    let datagrams = bound(&mut world, PortSpace::Udp, "10.0.0.1:0");
+    let connection = bound(&mut world, PortSpace::Tcp, "10.0.0.1:0");
+    let ids = &mut world.processes[0].ids;
+    let idle = ids.create(PortSpace::Udp, QpType::Ud);
+    assert_eq!(ids.join_multicast(connection, group, 0).unwrap_err().errno(), 22);
+    assert_eq!(ids.join_multicast(idle, group, 0).unwrap_err().errno(), 22);
+    for single in ["10.0.0.2:0", "0.0.0.0:0", "[::]:0"] {
+        assert_eq!(ids.join_multicast(datagrams, address(single), 0).unwrap_err().errno(), 22, "{single}");
+    }
+    let gid = |gid| Address::Ib(IbAddress { gid, ..IbAddress::default() });
+    assert_eq!(ids.join_multicast(datagrams, gid(Gid::default()), 0).unwrap_err().errno(), 22);
+    ids.join_multicast(datagrams, gid(Gid::from(std::net::Ipv4Addr::new(239, 1, 2, 3))), 0).unwrap();
+    assert_eq!(ids.poll_event().unwrap().kind, EventKind::MulticastJoin);
+    assert!(ids.poll_event().is_none(), "what was refused tells nothing");
 }

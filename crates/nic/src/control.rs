@@ -307,9 +307,10 @@ impl Shard {
     /// before, it completes.
     ///
     /// # Errors
-    /// `NoObject`.
+    /// `NoObject`; `Busy` while it is attached to groups.
     pub fn destroy_qp(&mut self, now: Time, qpn: Qpn) -> Result<(), ObjectError> {
         let index = self.index_of(qpn).ok_or(NO_QP)?;
+        self.check_detached(index)?;
         self.drive(now, index, |machine, ctx| {
             machine.modify(ctx, QpState::Reset, &QpAttr::default(), QpAttrMask::STATE, None);
         });

@@ -13,7 +13,7 @@ use crate::transport::Transport;
 
 /// Why a packet is nobody's.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Drop {
+pub(crate) enum Drop {
     /// No such queue pair, or not one that receives.
     Qpn,
     /// The opcode of another service.
@@ -46,6 +46,9 @@ impl Shard {
         match find(&self.qps, flow, &packet) {
             Ok(index) => {
                 self.drive(now, index, |machine, ctx| machine.handle_packet(ctx, &packet, &frame.meta));
+            }
+            Err(Drop::Qpn) if packet.bth().qpn() == Qpn::MULTICAST => {
+                self.handle_multicast(now, &packet, &frame.meta);
             }
             Err(Drop::Qpn) => self.handle_stray(&packet, &frame.meta),
             Err(Drop::Opcode) => self.stats.drop_opcode += 1,
@@ -81,7 +84,7 @@ fn check_source(transport: &Transport, flow: &Flow) -> Result<(), Drop> {
     if is_peer { Ok(()) } else { Err(Drop::Address) }
 }
 
-fn check_state(state: QpState) -> Result<(), Drop> {
+pub(crate) fn check_state(state: QpState) -> Result<(), Drop> {
     match state {
         QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe => Ok(()),
         QpState::Reset | QpState::Init | QpState::Err => Err(Drop::Qpn),

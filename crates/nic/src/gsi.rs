@@ -9,7 +9,8 @@ use std::net::IpAddr;
 
 use userdma_mem::{FrameMeta, LinkId, Route, TxBatch};
 use userdma_verbs::{AhAttr, Gid, GlobalRoute, Psn, Qpn};
-use userdma_wire::gsi::{self, MAD_LEN, PACKET_LEN, Refused};
+use userdma_wire::gsi::{self, PACKET_LEN, Refused};
+use userdma_wire::mad::MAD_LEN;
 use userdma_wire::{Packet, Pseudo};
 
 use crate::Shard;
@@ -58,8 +59,8 @@ pub(crate) struct Gsi {
 /// Queue pair 1 in the line of those that may have something to send: the index of its number, which no other has.
 pub(crate) const GSI_INDEX: u32 = Qpn::GSI.get();
 
-/// Datagrams that wait, in either direction. One is 256 bytes.
-const MAX_WAITING: usize = 256;
+/// Datagrams that wait, in either direction: as many as a thousand connections that are made at once may need. One is 256 bytes.
+const MAX_WAITING: usize = 4096;
 
 impl Shard {
     /// Whether management datagrams have come.
@@ -88,7 +89,7 @@ impl Shard {
         let sgid_index = ours.and_then(|at| u8::try_from(at).ok()).ok_or(ManagementError::NotOurs(from))?;
         let usual = AhAttr::to(Gid::from(to));
         let attr = AhAttr { grh: GlobalRoute { sgid_index, ..usual.grh }, ..usual };
-        let route = self.resolve(&attr, 0).map_err(|_| ManagementError::NoRoute { from, to })?;
+        let route = self.resolve_single(&attr, 0).map_err(|_| ManagementError::NoRoute { from, to })?;
         if self.gsi.sending.len() >= MAX_WAITING {
             return Err(ManagementError::Full);
         }
@@ -100,7 +101,8 @@ impl Shard {
     /// A packet whose number no queue pair has, with a good ICRC.
     #[cold]
     pub(crate) fn handle_stray(&mut self, packet: &Packet<'_>, meta: &FrameMeta) {
-        if packet.bth().qpn() != Qpn::GSI {
+        // Nobody connects to a group.
+        if packet.bth().qpn() != Qpn::GSI || meta.local.is_multicast() {
             self.stats.drop_qpn += 1;
             return;
         }
@@ -118,10 +120,9 @@ impl Shard {
         }
     }
 
-    /// Notes management datagrams that nobody took.
-    pub fn drop_management(&mut self) {
-        self.stats.drop_management += self.gsi.received.len() as u64;
-        self.gsi.received.clear();
+    /// Counts management datagrams that were lost on the way to us, or that nobody took.
+    pub fn note_lost_management(&mut self, count: u64) {
+        self.stats.drop_management += count;
     }
 
     /// Queue pair 1 has its turn: fills `batch` with datagrams to one host, and says by which link they go.

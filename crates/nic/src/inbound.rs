@@ -1,7 +1,7 @@
 //! Whether a packet's invariant CRC is right, given where the packet came from.
 //!
 //! Packets come in trains from one sender, so what its ICRCs start with is kept for the next one. IPv4
-//! identifications, which a socket does not show, are judged for each source address by what it sent before.
+//! identifications, which a socket does not show, are judged for each pair of addresses by what came before.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -70,7 +70,7 @@ impl Flow {
             canonical_remote: remote,
             canonical_local: local,
             icrc: FlowIcrc::with_crc32(Pseudo::new(remote, local, meta.remote_port, meta.local_port), crc32),
-            id_slot: ids.find(remote),
+            id_slot: Stream::of(remote, local).and_then(|stream| ids.find(stream)),
         }
     }
 
@@ -82,7 +82,7 @@ impl Flow {
     }
 
     fn check(&mut self, now: Time, segment: u16, packet: &Packet<'_>, ids: &mut IdTable) -> Verdict {
-        let IpAddr::V4(source) = self.canonical_remote else {
+        let Some(stream) = Stream::of(self.canonical_remote, self.canonical_local) else {
             return match self.icrc.verify(packet, 0) {
                 IcrcCheck::Good => Verdict::Good,
                 IcrcCheck::GoodWithId(_) | IcrcCheck::Bad => Verdict::Bad,
@@ -109,34 +109,48 @@ impl Flow {
         match self.id_slot {
             Some(slot) => ids.update(slot, window),
             // A source without a good packet gets no entry, so that strangers cannot displace peers.
-            None if verdict != Verdict::Bad => self.id_slot = Some(ids.insert(source, window)),
+            None if verdict != Verdict::Bad => self.id_slot = Some(ids.insert(stream, window)),
             None => {}
         }
         verdict
     }
 }
 
-/// What the identifications of source addresses looked like: a bounded table in which the newest source replaces
-/// the oldest.
+/// What is numbered on its own: a kernel counts for each pair of addresses, so that what one sends to a group says nothing about
+/// what it sends to us.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+struct Stream {
+    source: Ipv4Addr,
+    destination: Ipv4Addr,
+}
+
+impl Stream {
+    /// `None` of IPv6, which has no identifications.
+    fn of(source: IpAddr, destination: IpAddr) -> Option<Self> {
+        match (source, destination) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => Some(Self { source, destination }),
+            (IpAddr::V4(_) | IpAddr::V6(_), _) => None,
+        }
+    }
+}
+
+/// What the identifications of streams looked like: a bounded table in which the newest stream replaces the oldest.
 #[derive(Debug, Default)]
 struct IdTable {
-    slots: HashMap<Ipv4Addr, usize>,
+    slots: HashMap<Stream, usize>,
     entries: Vec<IdEntry>,
     oldest: usize,
 }
 
 #[derive(Debug)]
 struct IdEntry {
-    source: Ipv4Addr,
+    stream: Stream,
     window: IdWindow,
 }
 
 impl IdTable {
-    fn find(&self, source: IpAddr) -> Option<usize> {
-        match source {
-            IpAddr::V4(source) => self.slots.get(&source).copied(),
-            IpAddr::V6(_) => None,
-        }
+    fn find(&self, stream: Stream) -> Option<usize> {
+        self.slots.get(&stream).copied()
     }
 
     fn window(&self, slot: Option<usize>) -> IdWindow {
@@ -149,21 +163,21 @@ impl IdTable {
         }
     }
 
-    fn insert(&mut self, source: Ipv4Addr, window: IdWindow) -> usize {
-        let slot = if self.entries.len() < MAX_SOURCES {
-            self.entries.push(IdEntry { source, window });
+    fn insert(&mut self, stream: Stream, window: IdWindow) -> usize {
+        let slot = if self.entries.len() < MAX_STREAMS {
+            self.entries.push(IdEntry { stream, window });
             self.entries.len() - 1
         } else {
             let slot = self.oldest;
-            self.oldest = (slot + 1) % MAX_SOURCES;
-            self.slots.remove(&self.entries[slot].source);
-            self.entries[slot] = IdEntry { source, window };
+            self.oldest = (slot + 1) % MAX_STREAMS;
+            self.slots.remove(&self.entries[slot].stream);
+            self.entries[slot] = IdEntry { stream, window };
             slot
         };
-        self.slots.insert(source, slot);
+        self.slots.insert(stream, slot);
         slot
     }
 }
 
-/// Sources that are remembered.
-const MAX_SOURCES: usize = 1024;
+/// Streams that are remembered.
+const MAX_STREAMS: usize = 1024;

@@ -75,12 +75,21 @@ impl Shard {
 
     fn resolve_path(&self, av: &AhAttr, qpn: Qpn, dest: Qpn) -> Result<Path, BadValue> {
         let label = if av.grh.flow_label != 0 { av.grh.flow_label } else { flow_label(qpn, dest) };
-        let route = self.resolve(av, label)?;
+        let route = self.resolve_single(av, label)?;
         let pseudo = Pseudo::new(route.local, route.remote, route.local_port, route.remote_port);
         Ok(Path { route, icrc: FlowIcrc::with_crc32(pseudo, crc32) })
     }
 
-    /// Where packets with an address vector go. `label` chooses the transmit socket.
+    /// As [`Shard::resolve`], to a single peer.
+    pub(crate) fn resolve_single(&self, av: &AhAttr, label: u32) -> Result<Route, BadValue> {
+        let dgid = av.grh.dgid;
+        if dgid.ip().is_multicast() {
+            return Err(BadValue::Dgid { dgid, allowed: "a single peer's GID, not a group's" });
+        }
+        self.resolve(av, label)
+    }
+
+    /// Where packets with an address vector go, to a peer or a group. `label` chooses the transmit socket.
     pub(crate) fn resolve(&self, av: &AhAttr, label: u32) -> Result<Route, BadValue> {
         check(av.port_num == 1, "ah_attr.port_num", av.port_num, "1")?;
         check(av.sl <= 15, "ah_attr.sl", av.sl, "0 to 15")?;
@@ -183,8 +192,6 @@ fn check_dgid(dgid: Gid, local: &GidEntry) -> Result<IpAddr, BadValue> {
     let refuse = |allowed| Err(BadValue::Dgid { dgid, allowed });
     if dgid.is_zero() || remote.is_unspecified() {
         refuse("the peer's GID (RoCE needs the global route)")
-    } else if remote.is_multicast() {
-        refuse("a single peer's GID, not a group's")
     } else if remote.is_ipv4() != local.local.to_canonical().is_ipv4() {
         refuse("a GID of the same address family as the GID at sgid_index")
     } else {

@@ -17,6 +17,7 @@ use crate::config::INDEX_MASK;
 use crate::control::{CqEntry, Resolved};
 use crate::gsi::{GSI_INDEX, Gsi};
 use crate::inbound::Inbound;
+use crate::multicast::Groups;
 use crate::qp::QpTable;
 use crate::srq::SrqTable;
 use crate::timer::Timers;
@@ -38,6 +39,7 @@ pub struct Shard {
     pub(crate) paces: Paces,
     pub(crate) inbound: Inbound,
     pub(crate) gsi: Gsi,
+    pub(crate) groups: Groups,
     pub(crate) stats: Stats,
     effects: Effects,
     events: VecDeque<AsyncEvent>,
@@ -80,6 +82,7 @@ impl Shard {
             paces: Paces::default(),
             inbound: Inbound::default(),
             gsi: Gsi::default(),
+            groups: Groups::default(),
             stats: Stats::default(),
             effects: Effects::default(),
             events: VecDeque::new(),
@@ -151,8 +154,8 @@ impl Shard {
         self.make_ready(qpn.get() & INDEX_MASK);
     }
 
-    /// The time has come that [`Shard::poll_timeout`] named, or not yet (then nothing happens). Whether an acknowledgement has waited
-    /// in vain for something to go with.
+    /// The time has come that [`Shard::poll_timeout`] named, or not yet (then nothing happens). Whether an acknowledgement has
+    /// waited in vain for something to go with.
     pub fn handle_timeout(&mut self, now: Time) -> bool {
         let mut is_overdue = false;
         while let Some(index) = self.ack_timers.pop_due(now) {

@@ -150,11 +150,11 @@ fn a_handle_of_another_domain_is_a_local_error() {
 }
 
 #[test]
-fn handles_lead_to_single_hosts_and_are_used_by_their_domain() {
+fn handles_lead_somewhere_and_are_used_by_their_domain() {
     let mut bench = Bench::new();
     let host = &mut bench.pair.hosts[0];
-    let group = AhAttr::to(Gid::from(Ipv4Addr::new(239, 1, 1, 1)));
-    assert!(matches!(host.shard.create_ah(host.pd, &group), Err(CreateAhError::Dgid { .. })));
+    let nowhere = AhAttr::to(Gid::from(Ipv4Addr::UNSPECIFIED));
+    assert!(matches!(host.shard.create_ah(host.pd, &nowhere), Err(CreateAhError::Dgid { .. })));
     let pd = host.shard.alloc_pd().unwrap();
     let (id, ah) = host.shard.create_ah(pd, &AhAttr::to(bench.to.ah.route.remote.into())).unwrap();
     assert_eq!(ah.mtu, Mtu::Mtu4096);

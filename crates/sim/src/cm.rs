@@ -4,6 +4,7 @@
 //! What the programs do and are told is written down; [`World::disagreements`] compares both sides.
 
 mod net;
+pub(crate) mod params;
 mod program;
 
 use std::collections::BTreeMap;
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
-use userdma_mgmt::cm::{Arrival, Cm, ConnId, Event, PortId};
+use userdma_mgmt::cm::{Arrival, Cm, ConnId, Event, PortId, ReqParams};
 use userdma_verbs::Time;
 
 pub use net::{MadFaults, MadNetwork};
@@ -171,13 +172,8 @@ impl World {
     fn act(&mut self, act: Act) {
         let now = self.now;
         if let Act::Connect { client, number } = act {
-            let params = program::req_params(number);
-            let params = userdma_mgmt::cm::ReqParams {
-                from: address(client),
-                to: address(1 - client),
-                private_data: &number.to_be_bytes(),
-                ..params
-            };
+            let private_data = &number.to_be_bytes();
+            let params = ReqParams { private_data, ..program::req_params(client, number) };
             let id = self.cms[client].send_req(now, &params).expect("an id is free");
             self.conns[client].insert(id, number);
             self.diaries.insert(number, Diary::new(client));

@@ -36,6 +36,7 @@ pub use payload::{Payload, Slices};
 pub use qp::AsyncQp;
 pub use receives::{Received, Receives};
 pub use request::{AtomicRequest, WorkRequest};
+pub(crate) use stream::Watch;
 pub use stream::{
     BlockingStream, RdmaListener, RdmaReadHalf, RdmaStream, RdmaWriteHalf, StreamAttr, StreamError,
     StreamOffer, StreamSetup,

@@ -10,6 +10,7 @@ use std::time::Duration;
 use userdma_host::{DeviceInfo, FaultStats, Faults, Host, HostConfig, Stats};
 use userdma_verbs::{AsyncEvent, DeviceAttr, Gid, PortAttr};
 
+use crate::asynch::Watch;
 use crate::connect::Connections;
 use crate::{CompChannel, Cq, Error, Pd};
 
@@ -33,6 +34,8 @@ pub fn devices() -> io::Result<Vec<DeviceInfo>> {
 pub struct Device {
     pub(crate) host: Host,
     pub(crate) connections: Arc<Connections>,
+    /// Of its streams.
+    pub(crate) watch: Arc<Watch>,
 }
 
 /// What is asked of a device before it is opened.
@@ -285,7 +288,7 @@ impl DeviceBuilder {
             recv_buffer: self.recv_buffer,
             ..HostConfig::default()
         };
-        Ok(Device { host: Host::open(&config)?, connections: Arc::default() })
+        Ok(Device { host: Host::open(&config)?, connections: Arc::default(), watch: Arc::default() })
     }
 }
 

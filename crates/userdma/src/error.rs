@@ -2,7 +2,7 @@
 
 use std::{fmt, io};
 
-use userdma_host::{CreateAhError, EventError, HostError};
+use userdma_host::{AttachFailure, CreateAhError, EventError, HostError};
 use userdma_verbs::{
     BindMwError, CreateCqError, CreateQpError, CreateSrqError, DeviceAttr, Errno, ModifyQpError,
     ModifySrqError, ObjectError, PostError, RegMrError,
@@ -66,6 +66,9 @@ pub enum Error {
     /// An address handle was not made.
     #[error("cannot create the address handle: {0}")]
     CreateAh(#[from] CreateAhError),
+    /// A queue pair was not attached to a group.
+    #[error("cannot attach the queue pair: {0}")]
+    Attach(#[from] AttachFailure),
     /// The bytes do not tell where a datagram came from.
     #[error("these are not the 40 bytes before a datagram that came to this device")]
     NoSource,
@@ -166,6 +169,7 @@ impl Error {
             Self::Post(error) => error.errno(),
             Self::BindMw(error) => error.errno(),
             Self::Object(error) => error.errno(),
+            Self::Attach(error) => error.errno(),
             Self::Memory(userdma_mem::MemError::Fault) => Errno::Efault,
             Self::NoPd | Self::Alloc { .. } | Self::CqOverflow { .. } | Self::CqReserved { .. } => {
                 Errno::Enomem

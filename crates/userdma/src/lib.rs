@@ -130,6 +130,7 @@ pub use qp::{
     Unchecked,
 };
 pub use srq::Srq;
+pub use userdma_host::cm::CmError;
 pub use userdma_host::{DeviceInfo, FaultStats, Faults, HostError, Stats, uptime};
 pub use userdma_mem::MemError;
 pub use userdma_objects::Arm;

@@ -7,6 +7,7 @@ use userdma_host::Host;
 use userdma_objects::PdId;
 use userdma_verbs::{AccessFlags, AhAttr};
 
+use crate::asynch::Watch;
 use crate::{Ah, Cq, Device, Error, Mr, Mw, QpBuilder, Srq};
 
 /// A protection domain. Clones are the same domain; it ends when they and everything in it are gone.
@@ -17,6 +18,7 @@ pub struct Pd {
 
 struct Inner {
     host: Host,
+    watch: Arc<Watch>,
     id: PdId,
 }
 
@@ -30,11 +32,24 @@ impl fmt::Debug for Pd {
 impl Pd {
     pub(crate) fn alloc_on(device: &Device) -> Result<Self, Error> {
         let id = device.host.control(|shard, _| shard.alloc_pd())?.ok_or(Error::NoPd)?;
-        Ok(Self { inner: Arc::new(Inner { host: device.host.clone(), id }) })
+        Ok(Self {
+            inner: Arc::new(Inner { host: device.host.clone(), watch: Arc::clone(&device.watch), id }),
+        })
     }
 
     pub(crate) fn host(&self) -> &Host {
         &self.inner.host
+    }
+
+    /// Who asks the peers of the device's streams.
+    pub(crate) fn watch(&self) -> &Arc<Watch> {
+        &self.inner.watch
+    }
+
+    /// Whether neither a clone nor anything in it is left.
+    #[cfg(test)]
+    pub(crate) fn is_last(&self) -> bool {
+        Arc::strong_count(&self.inner) == 1
     }
 
     pub(crate) fn id(&self) -> PdId {

@@ -4,6 +4,8 @@
 
 mod common;
 
+use std::sync::Arc;
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use common::other::{Other, is_child, say};
@@ -11,8 +13,8 @@ use common::{ALL, LONG};
 use futures_executor::block_on;
 use futures_util::join;
 use userdma::{
-    AsyncCq, AsyncQp, ConnAttr, ConnectError, Connection, Device, Init, Inline, Listener, Mr, Pd, Qp,
-    RtrAttr, RtsAttr, SendFlags, WcStatus,
+    AsyncCq, AsyncQp, CmError, ConnAttr, ConnectError, Connection, Device, Init, Inline, Listener, Mr, Pd,
+    Qp, RtrAttr, RtsAttr, SendFlags, WcStatus,
 };
 
 /// A side: a device on 127.45.`net`.`host`, and what queue pairs are made of.
@@ -132,13 +134,58 @@ fn a_request_that_is_dropped_is_refused() {
 }
 
 #[test]
+fn a_listener_that_is_dropped_refuses_who_waits_for_it() {
+    let [server, client] = sides(68);
+    let (listener, attr) = (server.listen(), ConnAttr::default());
+    let address = listener.local_addr();
+    std::thread::scope(|scope| {
+        let ask = |_| {
+            let qp = client.qp();
+            scope.spawn(|| Connection::connect_blocking(&client.device, address, qp, &attr, LONG))
+        };
+        let asking: Vec<_> = (0..12).map(ask).collect();
+        let taken: Vec<_> = (0..6).map(|_| listener.accept_blocking(LONG).unwrap()).collect();
+        // Others wait in the queue by now; those that come later find nobody.
+        drop(listener);
+        drop(taken);
+        for asked in asking {
+            let error = asked.join().unwrap().unwrap_err();
+            let is_told = matches!(error, ConnectError::Rejected { .. } | ConnectError::NoListener(_));
+            assert!(is_told, "{error}");
+        }
+    });
+}
+
+#[test]
+fn whoever_has_given_up_waiting_is_forgotten() {
+    struct Task;
+    impl Wake for Task {
+        fn wake(self: Arc<Self>) {}
+    }
+    let [server, _client] = sides(69);
+    let (listener, task) = (server.listen(), Arc::new(Task));
+    let waker = Waker::from(Arc::clone(&task));
+    let before = Arc::strong_count(&task);
+    for _ in 0..10 {
+        let mut accepting = Box::pin(listener.accept());
+        assert!(accepting.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        assert!(Arc::strong_count(&task) > before, "it waits");
+        drop(accepting);
+        assert_eq!(Arc::strong_count(&task), before);
+        let limit = Some(Duration::from_millis(1));
+        assert!(matches!(listener.accept_blocking(limit), Err(ConnectError::TimedOut)));
+    }
+}
+
+#[test]
 fn a_device_that_is_not_there_does_not_answer_and_waiting_can_be_given_up() {
     let client = side(54, 3, "");
     let attr = ConnAttr::default();
     let limit = Some(Duration::from_millis(300));
     let result = Connection::connect_blocking(&client.device, "127.45.54.9:7471", client.qp(), &attr, limit);
     let error = result.unwrap_err();
-    assert!(matches!(error, ConnectError::TimedOut | ConnectError::Unreachable(_)), "{error}");
+    // It would be asked for 77 s until it counts as unreachable.
+    assert!(matches!(error, ConnectError::TimedOut), "{error}");
 }
 
 /// Receives end when the peer disconnects: nothing else would tell a program that only receives.
@@ -249,11 +296,13 @@ fn a_port_is_had_once_and_is_free_again() {
 
 #[test]
 fn too_much_private_data_is_refused_and_connecting_can_be_tried_again() {
-    let [server, client] = sides(60);
+    let [server, client] = sides(68);
     let listener = server.listen();
     let attr = ConnAttr::saying([7_u8; 57]);
     let result = block_on(Connection::connect(&client.device, listener.local_addr(), client.qp(), &attr));
-    assert!(matches!(result, Err(ConnectError::Cm(_))), "{result:?}");
+    let error = result.unwrap_err();
+    assert!(matches!(error, ConnectError::Cm(CmError::PrivateData { .. })), "{error}");
+    assert_eq!(error.to_string(), "57 bytes of private data, at most 56 fit");
     block_on(connected(&server, &client, [&ConnAttr::saying([7_u8; 196]), &ConnAttr::saying([7_u8; 56])]));
 }
 

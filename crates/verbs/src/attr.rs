@@ -30,6 +30,11 @@ impl Mtu {
         128 << self as u32
     }
 
+    /// The MTU with this value of `enum ibv_mtu`: 1 ..= 5.
+    pub fn from_code(code: u32) -> Option<Self> {
+        Self::ALL.into_iter().find(|mtu| *mtu as u32 == code)
+    }
+
     /// The MTU of exactly `bytes` bytes.
     pub fn from_bytes(bytes: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|m| m.bytes() == bytes)
@@ -265,6 +270,12 @@ pub struct DeviceAttr {
     pub max_srq_wr: u32,
     /// Elements of the scatter/gather list of a shared receive queue's receives.
     pub max_srq_sge: u32,
+    /// Groups (multicast) that queue pairs may be attached to.
+    pub max_mcast_grp: u32,
+    /// Queue pairs that may be attached to one group.
+    pub max_mcast_qp_attach: u32,
+    /// Attachments of all groups.
+    pub max_total_mcast_qp_attach: u32,
     /// READs and atomics that a peer may have outstanding on a QP.
     pub max_qp_rd_atom: u8,
     /// READs and atomics that a QP may have outstanding.
@@ -289,6 +300,9 @@ impl DeviceAttr {
         max_srq: 1 << 16,
         max_srq_wr: 1 << 16,
         max_srq_sge: 32,
+        max_mcast_grp: 128,
+        max_mcast_qp_attach: 256,
+        max_total_mcast_qp_attach: 128 * 256,
         max_qp_rd_atom: 128,
         max_qp_init_rd_atom: 128,
         max_msg_sz: 1 << 31,

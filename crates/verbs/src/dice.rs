@@ -1,5 +1,5 @@
-//! Repeatable randomness: SplitMix64 (Steele, Lea and Flood's generator), and a die that falls on one side with a given probability. What the same seed
-//! draws is the same for ever: people write seeds down.
+//! Repeatable randomness: SplitMix64 (Steele, Lea and Flood's generator), and a die that falls on one side with a given
+//! probability. What the same seed draws is the same for ever: people write seeds down.
 
 /// A stream of random numbers, set by a seed and the number of the stream.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@
 
 use userdma_verbs::{PKey, Psn, QKey, Qpn};
 
-pub use crate::mad::MAD_LEN;
+use crate::mad::MAD_LEN;
 use crate::{Bth, Deth, Opcode, Packet, PacketWriter, packet_len};
 
 /// Bytes of a packet that carries one, from BTH to ICRC.

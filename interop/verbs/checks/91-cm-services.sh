@@ -7,14 +7,38 @@ cm_perf() { # SIZE TOOL OPTIONS...
     local size=$1 n=200; shift
     cm_attempts=8 cm "$* -R" '' "^ *$size +$n +[0-9.]*[1-9]" "$@" -R -F -n $n -p % -- "$@" -R -F -n $n -p % @
 }
-# fio's rdma engine: 4 MiB. Blocks that are written or read the other side's program does not see; of those that are sent it looks
-# at every one.
+# fio's rdma engine: 4 MiB. Of blocks that are sent the other side's program looks at every one (`verify`).
 cm_fio() { # VERB
     local common=(--name=job --ioengine=rdma --bs=16k --size=4m --port %) receiver=() sender=() seen=""
     if [ "$1" = send ]; then receiver=(--verify=crc32c) sender=(--verify=crc32c --do_verify=0) seen=' READ: .* io=4096KiB'; fi
     cm "fio, $1" "$seen" ' WRITE: .* io=4096KiB' fio "${common[@]}" --rw=read --iodepth=16 "${receiver[@]}" -- \
         fio "${common[@]}" --rw=write --iodepth=4 "${sender[@]}" --hostname=$cm_at --verb="$1"
 }
+# Blocks that are written or read the other side's program does not see, so the buffers of both are files, at which we look: each
+# block of the side that they go to must be the one that all blocks of the other side are.
+cm_fio_memory() { # VERB
+    local verb=$1 from=client to=server blocks=16 common=(--name=job --ioengine=rdma --bs=16k --size=4m --port %) fill=() i
+    head -c 16384 /dev/urandom > "$work/block"
+    if [ "$verb" = read ]; then from=server to=client blocks=4; else
+        fill=("--buffer_pattern=\"userdma-\"" --scramble_buffers=0)
+        yes userdma- | tr -d '\n' | head -c 16384 > "$work/block"
+    fi
+    mkdir -m 777 "$work/fio"
+    head -c $((16384 * 16)) /dev/zero > "$work/fio/$to"
+    for i in $(seq 16); do cat "$work/block"; done > "$work/fio/$from"
+    chmod a+rw "$work/fio"/*
+    for i in $(seq $blocks); do cat "$work/block"; done > "$work/expected"
+    cm "fio, $verb, files as buffers" '' ' WRITE: .* io=4096KiB' \
+        fio "${common[@]}" --rw=read --iodepth=16 "--iomem=mmapshared:$work/fio/server" -- \
+        fio "${common[@]}" --rw=write --iodepth=4 "${fill[@]}" "--iomem=mmapshared:$work/fio/client" --hostname=$cm_at "--verb=$verb"
+    if cmp -n $((16384 * blocks)) "$work/fio/$to" "$work/expected" > "$work/out" 2>&1; then
+        pass "fio, $verb: every block is there"
+    else
+        bad "fio, $verb: the blocks are not there"
+    fi
+    rm -rf "$work/fio"
+}
+# ucx_perftest has no call of the connection manager (no `ucp_listener_create`): its sides exchange addresses over TCP.
 cm_ucx() {
     local examples=/usr/share/doc/libucx-dev/examples api
     if ! have ucx_info || ! cc -w -O1 -o "$work/ucpcs" -I$examples $examples/ucp_client_server.c -lucp -lucs > "$work/out" 2>&1; then
@@ -71,6 +95,7 @@ else
 fi
 if have fio && fio --enghelp 2> /dev/null | grep -q '	rdma$'; then
     for verb in write read send; do cm_fio $verb; done
+    for verb in write read; do cm_fio_memory $verb; done
 else
     skip "fio with its rdma engine is not installed"
 fi

@@ -7,6 +7,7 @@ use userdma_verbs::Time;
 use super::{Desk, FIRST_INDEX, INDICES, Slot};
 use crate::group::Group;
 use crate::locks::{Line, Locks};
+use crate::service::note::KeptSlot;
 
 impl Desk {
     /// What says who has a slot.
@@ -28,18 +29,19 @@ impl Desk {
         self.ports.entry(at).or_default().group = Some(group);
     }
 
-    /// Notes a slot of a user; one with `owner` is in use. The owner's line may be missing: he has died.
+    /// Notes a slot as the keeper has it. One whose owner has died since is in use, too, and has no `line`: the service finds
+    /// out.
     pub(crate) fn restore_slot(
         &mut self,
         (ip, port, slot): (IpAddr, u16, u16),
-        user: u32,
-        next_index: u16,
-        owner: Option<Option<Line>>,
+        kept: KeptSlot,
+        line: Option<Line>,
     ) {
-        let next_index = next_index.clamp(FIRST_INDEX, INDICES - 1);
-        let entry = Slot { is_used: owner.is_some(), user: Some(user), next_index, rests_until: Time::ZERO };
+        let (is_used, user) = (kept.far_inode != 0, Some(kept.user));
+        let next_index = kept.next_index.clamp(FIRST_INDEX, INDICES - 1);
+        let entry = Slot { is_used, user, next_index, rests_until: Time::ZERO };
         self.ports.entry((ip, port)).or_default().slots.insert(slot, entry);
-        if let (Locks::Lines(lines), Some(Some(line))) = (&mut self.locks, owner) {
+        if let (Locks::Lines(lines), Some(line)) = (&mut self.locks, line.filter(|_| is_used)) {
             lines.insert((ip, port, slot), line);
         }
     }

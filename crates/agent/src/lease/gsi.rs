@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socketpair};
 use userdma_link::clock;
+use userdma_verbs::Time;
 
 use super::Lease;
 use super::registrar::Registrar;
@@ -16,6 +17,7 @@ use crate::gsi::{FRAME_LEN, GsiFrame, PortError, PortRequest, Reservation, Will}
 use crate::message::{Bequest, GsiReply, GsiRequest, Request};
 use crate::packet;
 use crate::registry::Services;
+use crate::wait;
 
 /// While the agent's process is stopped, what waits for its answer ends with `ETIMEDOUT` after five seconds and has not happened.
 impl Lease {
@@ -70,6 +72,15 @@ impl Lease {
         }
     }
 
+    /// A connection has ended, and the peer has been told so once, with this: the agent tells it again until it knows, also if the
+    /// device ends. Does not wait.
+    pub fn open_will(&self, comm_id: u32, will: &Will) {
+        if self.is_ours() {
+            self.registrar.open_will(comm_id, will);
+            self.poke();
+        }
+    }
+
     /// From when this returns packets to queue pair 1 that are for this device are given to `sink`, and `bell`, an eventfd, is rung behind
     /// them. The thread that calls it has no descriptors of the process: it may not drive, nor make system calls on any.
     ///
@@ -77,8 +88,11 @@ impl Lease {
     /// The thread has not got the bell.
     pub fn set_gsi(&self, bell: BorrowedFd<'_>, sink: Box<dyn Fn(GsiFrame<'_>) + Send>) -> io::Result<()> {
         self.registrar.set_sink(Some(sink));
-        if !packet::send_now(&self.news, &[0], &[bell])? {
-            return Err(io::ErrorKind::WouldBlock.into());
+        // Others may make the thread look so often that there is no room for a moment.
+        while !packet::send_now(&self.news, &[0], &[bell])? {
+            if !wait::until_writable(&self.news, PATIENCE_NS) {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
         }
         // From here on nothing is missed. If the agent is stopped, it is told when it goes on.
         match self.ask(|seq| GsiRequest::Sync { seq }) {
@@ -136,6 +150,8 @@ pub(super) struct Clerk {
     kept: BTreeMap<(IpAddr, u16, u16, u32), Bequest>,
     /// Those that the agent before had us keep, for the agent that there is now.
     to_pass_on: Vec<Bequest>,
+    /// Those that were passed on, and when: if that agent dies as well before it has acted, the next gets them again.
+    passed_on: Vec<(Time, Bequest)>,
 }
 
 impl Clerk {
@@ -148,6 +164,7 @@ impl Clerk {
             to_attach: None,
             kept: BTreeMap::new(),
             to_pass_on: Vec::new(),
+            passed_on: Vec::new(),
         }
     }
 
@@ -167,6 +184,9 @@ impl Clerk {
     /// A new agent is to be told everything.
     pub(super) fn begin_again(&mut self) {
         self.registrar.begin_again();
+        let fresh = clock::now().nanos().saturating_sub(INHERITED_NS);
+        let passed_on = std::mem::take(&mut self.passed_on).into_iter();
+        self.to_pass_on.extend(passed_on.filter(|(at, _)| at.nanos() >= fresh).map(|(_, bequest)| bequest));
         self.to_pass_on.extend(std::mem::take(&mut self.kept).into_values());
         if self.bell.is_some() {
             self.open_frames();
@@ -204,7 +224,7 @@ impl Clerk {
             if !packet::send_now(agent, &request.encode(), &[])? {
                 return Ok(());
             }
-            self.to_pass_on.pop();
+            self.passed_on.extend(self.to_pass_on.pop().map(|bequest| (clock::now(), bequest)));
         }
         self.registrar.tell(|request| packet::send_now(agent, &Request::Gsi(request).encode(), &[]))
     }
@@ -214,7 +234,7 @@ impl Clerk {
         let key = (bequest.will.from, bequest.udp_port, bequest.slot, bequest.comm_id);
         if bequest.is_void {
             self.kept.remove(&key);
-        } else if self.kept.len() < MAX_KEPT {
+        } else if self.kept.len() < MAX_KEPT || self.kept.contains_key(&key) {
             self.kept.insert(key, bequest);
         }
     }
@@ -261,5 +281,34 @@ const PATIENCE_NS: u64 = 5_000_000_000;
 const EARLY: Duration = Duration::from_millis(20);
 /// Wills that are kept for the next agent: some 400 bytes each.
 const MAX_KEPT: usize = 1 << 16;
+/// How long an agent may need until it has acted on wills that it was told.
+const INHERITED_NS: u64 = 10_000_000_000;
 /// Packets that are handed over before the thread turns to something else.
 const FRAMES_AT_ONCE: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::MAX_LEN;
+
+    /// An agent that was told of wills may die before it has acted on them.
+    #[test]
+    fn what_is_kept_is_told_to_the_next_agent_and_to_the_one_after() {
+        let mut clerk = Clerk::new(Arc::new(Registrar::default()), None);
+        let ip = "127.71.1.3".parse().unwrap();
+        let will = Will { from: ip, to: ip, mad: [7; 256] };
+        let bequest = Bequest { udp_port: 4791, slot: 1, comm_id: 5, will, is_void: false };
+        clerk.keep(bequest.clone());
+        let told = GsiRequest::Bequest(bequest);
+        for nth in ["first", "second"] {
+            let (agent, theirs) =
+                socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::NONBLOCK, None).unwrap();
+            clerk.begin_again();
+            clerk.tell(&theirs).unwrap();
+            let mut room = [0; MAX_LEN];
+            let (len, _) = packet::receive(&agent, &mut room, RecvFlags::empty()).expect(nth);
+            assert_eq!(Request::decode(&room[..len]), Some(Request::Gsi(told.clone())), "{nth}");
+            assert!(!clerk.has_news());
+        }
+    }
+}

@@ -114,7 +114,24 @@ impl Registrar {
             Some(_) => return,
             None => drop(state.wills.remove(&comm_id)),
         }
-        state.changed.insert(comm_id);
+        // The agent need not hear of what came and went while it did not listen.
+        if will.is_some() || state.told.contains(&comm_id) {
+            state.changed.insert(comm_id);
+        } else {
+            state.changed.remove(&comm_id);
+        }
+    }
+
+    /// A connection has ended: this is to be sent until the peer knows, whatever becomes of the device.
+    pub(super) fn open_will(&self, comm_id: u32, will: &Will) {
+        let mut state = self.lock();
+        state.wills.remove(&comm_id);
+        state.changed.remove(&comm_id);
+        state.told.remove(&comm_id);
+        // While nobody listens, no more than the device may have.
+        if state.outbox.len() < MAX_BOOKED {
+            state.outbox.push_back(GsiRequest::OpenWill { comm_id, will: *will });
+        }
     }
 
     /// Sets who takes packets. When this returns the one before is not called any more.
@@ -157,19 +174,16 @@ impl Registrar {
         let mut guard = self.lock();
         let state = &mut *guard;
         while let Some(&comm_id) = state.changed.first() {
-            let request = match state.wills.get(&comm_id) {
-                Some(will) => Some(GsiRequest::SetWill { comm_id, will: *will }),
-                None if state.told.contains(&comm_id) => Some(GsiRequest::ClearWill { comm_id }),
-                None => None,
+            let will = state.wills.get(&comm_id).copied();
+            let request = match will {
+                Some(will) => GsiRequest::SetWill { comm_id, will },
+                None => GsiRequest::ClearWill { comm_id },
             };
-            let is_set = matches!(request, Some(GsiRequest::SetWill { .. }));
-            if let Some(request) = request
-                && !send(request)?
-            {
+            if !send(request)? {
                 return Ok(());
             }
             state.changed.remove(&comm_id);
-            if is_set {
+            if will.is_some() {
                 state.told.insert(comm_id);
             } else {
                 state.told.remove(&comm_id);
@@ -238,6 +252,9 @@ impl State {
             GsiRequest::Reserve { id, port: asked, .. } => {
                 self.reserved.insert(id, (PortRequest { port, ..asked }, false));
             }
+            GsiRequest::BeginListening { id, .. } if is_abandoned => {
+                self.outbox.push_back(GsiRequest::EndListening { id });
+            }
             GsiRequest::BeginListening { id, .. } => {
                 if let Some((_, listens)) = self.reserved.get_mut(&id) {
                     *listens = true;
@@ -255,6 +272,8 @@ impl State {
             | GsiRequest::Unlisten { .. }
             | GsiRequest::SetWill { .. }
             | GsiRequest::ClearWill { .. }
+            | GsiRequest::OpenWill { .. }
+            | GsiRequest::EndListening { .. }
             | GsiRequest::Bequest(_) => {}
         }
     }

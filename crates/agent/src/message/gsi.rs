@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
-use userdma_wire::gsi::MAD_LEN;
+use userdma_wire::mad::MAD_LEN;
 
 use super::{ip, number, octets, optional_ip, optional_octets};
-use crate::gsi::{PortError, PortRequest, Will};
+use crate::gsi::{PortError, PortRequest, PortSpace, Will};
 use crate::registry::Services;
 
 /// From a device to the agent, after it has its slot.
@@ -33,6 +33,11 @@ pub(crate) enum GsiRequest {
     SetWill { comm_id: u32, will: Will },
     /// Takes it back.
     ClearWill { comm_id: u32 },
+    /// The connection has ended, and the peer has been told once: this is to be sent until it knows, whatever becomes of the
+    /// device.
+    OpenWill { comm_id: u32, will: Will },
+    /// Listens no longer on a port that it may share with others, and keeps it.
+    EndListening { id: u32 },
     /// What the agent before has had this device keep.
     Bequest(Bequest),
 }
@@ -90,6 +95,11 @@ impl GsiRequest {
                 put_will(&mut bytes, will);
             }
             Self::ClearWill { comm_id } => put(&mut bytes, CLEAR_WILL, &[*comm_id]),
+            Self::OpenWill { comm_id, will } => {
+                put(&mut bytes, OPEN_WILL, &[*comm_id]);
+                put_will(&mut bytes, will);
+            }
+            Self::EndListening { id } => put(&mut bytes, END_LISTENING, &[*id]),
             Self::Bequest(bequest) => {
                 bytes.push(BEQUEST);
                 return bequest.encode(bytes);
@@ -136,6 +146,11 @@ impl GsiRequest {
                 let (comm_id, rest) = word(rest)?;
                 Self::SetWill { comm_id, will: will(rest)? }
             }
+            OPEN_WILL => {
+                let (comm_id, rest) = word(rest)?;
+                Self::OpenWill { comm_id, will: will(rest)? }
+            }
+            END_LISTENING => Self::EndListening { id: word(rest)?.0 },
             BEQUEST => Self::Bequest(Bequest::decode(rest)?),
             CLEAR_WILL => Self::ClearWill { comm_id: word(rest)?.0 },
             _ => return None,
@@ -212,7 +227,7 @@ fn put(bytes: &mut Vec<u8>, kind: u8, words: &[u32]) {
 }
 
 fn put_port(bytes: &mut Vec<u8>, port: &PortRequest) {
-    bytes.extend(port.space.to_be_bytes());
+    bytes.extend((port.space as u16).to_be_bytes());
     bytes.extend(port.port.to_be_bytes());
     bytes.extend([port.reuse_address, port.af_only].map(u8::from));
     bytes.extend(octets(port.address));
@@ -223,6 +238,7 @@ fn port(bytes: &[u8]) -> Option<PortRequest> {
     let (port, rest) = number(rest)?;
     let (&[reuse, af_only], rest) = rest.split_first_chunk::<2>()?;
     let (address, _) = ip(rest)?;
+    let space = PortSpace::new(space)?;
     Some(PortRequest { space, port, address, reuse_address: reuse != 0, af_only: af_only != 0 })
 }
 
@@ -256,6 +272,8 @@ const CLEAR_WILL: u8 = 9;
 const RELISTEN: u8 = 10;
 const BEQUEST: u8 = 11;
 const SYNC: u8 = 12;
+const OPEN_WILL: u8 = 13;
+const END_LISTENING: u8 = 14;
 const FINE: u8 = 0;
 const IN_USE: u8 = 1;
 const NOT_AVAILABLE: u8 = 2;
@@ -269,7 +287,7 @@ mod tests {
 
     fn requests() -> Vec<GsiRequest> {
         let ports = ["10.1.2.3", "0.0.0.0", "::", "2001:db8::7"].map(|address| PortRequest {
-            space: 0x0106,
+            space: PortSpace::Tcp,
             port: 7,
             address: address.parse().unwrap(),
             reuse_address: address.starts_with('0'),
@@ -295,6 +313,8 @@ mod tests {
             GsiRequest::Unlisten { service, on },
             GsiRequest::SetWill { comm_id: 0xffc0_0001, will },
             GsiRequest::ClearWill { comm_id: 1 },
+            GsiRequest::OpenWill { comm_id: 0xffc0_0002, will },
+            GsiRequest::EndListening { id: 5 },
             GsiRequest::Bequest(Bequest { udp_port: 4791, slot: 9, comm_id: 7, will, is_void: true }),
         ];
         of_ports.chain(others).collect()

@@ -2,8 +2,6 @@
 
 use super::*;
 
-const TCP: u16 = 0x0106;
-
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
@@ -13,7 +11,7 @@ fn home(addresses: &[&str]) -> Home {
 }
 
 fn at(address: &str, port: u16) -> PortRequest {
-    PortRequest { space: TCP, port, address: ip(address), reuse_address: false, af_only: true }
+    PortRequest { space: PortSpace::Tcp, port, address: ip(address), reuse_address: false, af_only: true }
 }
 
 /// Reserves port 7 for members 1, 2, … with these homes and requests, one after another; what each is told.
@@ -32,7 +30,7 @@ fn a_port_of_an_address_is_one_devices() {
     assert_eq!(taken, [Ok(7), Err(PortError::InUse)]);
     let elsewhere = reserve_all(&[(&["10.0.0.1"], at("10.0.0.1", 7)), (&["10.0.0.2"], at("10.0.0.2", 7))]);
     assert_eq!(elsewhere, [Ok(7), Ok(7)], "another address is another host");
-    let udp = PortRequest { space: 0x0111, ..at("10.0.0.1", 7) };
+    let udp = PortRequest { space: PortSpace::Udp, ..at("10.0.0.1", 7) };
     let spaces = reserve_all(&[(&["10.0.0.1"], at("10.0.0.1", 7)), (&["10.0.0.1"], udp)]);
     assert_eq!(spaces, [Ok(7), Ok(7)], "another port space");
     assert_eq!(reserve_all(&[(&["10.0.0.1"], at("10.0.0.9", 7))]), [Err(PortError::NotAvailable)]);
@@ -75,6 +73,8 @@ fn a_port_is_shared_by_those_who_agree_until_one_listens() {
     registry.begin_listening(Member(1), 5).unwrap();
     assert_eq!(registry.reserve(Member(2), &home, 6, &shared, 0), Err(PortError::InUse), "one listens");
     assert_eq!(registry.begin_listening(Member(2), 5), Err(PortError::Unknown));
+    registry.end_listening(Member(1), 5);
+    assert_eq!(registry.reserve(Member(2), &home, 6, &shared, 0), Ok(7), "no longer");
 }
 
 #[test]

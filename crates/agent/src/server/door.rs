@@ -6,7 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use userdma_link::GsiReceiver;
 use userdma_verbs::Qpn;
-use userdma_wire::gsi::{self, MAD_LEN, PACKET_LEN};
+use userdma_wire::gsi::{self, PACKET_LEN};
+use userdma_wire::mad::MAD_LEN;
 use userdma_wire::{IcrcCheck, Packet, Pseudo};
 
 use crate::group::Group;
@@ -24,6 +25,8 @@ pub(super) struct Door {
 pub(super) struct Arrived {
     pub(super) remote: (IpAddr, u16),
     pub(super) local: (IpAddr, u16),
+    /// Packets that found no room in the socket before it, or behind it.
+    pub(super) lost: u32,
     pub(super) bytes: [u8; PACKET_LEN],
     pub(super) mad: [u8; MAD_LEN],
 }
@@ -35,16 +38,21 @@ impl Door {
         Ok(Self { ip, udp_port, receiver: GsiReceiver::new(member)? })
     }
 
-    /// Takes in a bounded number of packets; how many were none with a management datagram.
-    pub(super) fn take(&self, into: &mut Vec<Arrived>) -> u64 {
+    /// Takes in a bounded number of packets; how many were none with a management datagram, or found no room.
+    pub(super) fn take(&mut self, into: &mut Vec<Arrived>) -> u64 {
         let mut room = [0; PACKET_LEN + 1];
         let mut dropped = 0;
+        let before = into.len();
         for _ in 0..PACKETS_AT_ONCE {
             let Some((len, remote)) = self.receiver.recv(&mut room) else { break };
             match Arrived::read(&room[..len], remote, (self.ip, self.udp_port)) {
                 Some(arrived) => into.push(arrived),
                 None => dropped += 1,
             }
+        }
+        if let Some(first) = into.get_mut(before) {
+            first.lost = self.receiver.lost();
+            dropped += u64::from(first.lost);
         }
         dropped
     }
@@ -66,7 +74,7 @@ impl Arrived {
             return None;
         }
         let mad = *gsi::mad_of(&packet).ok()?;
-        Some(Self { remote, local, bytes: *whole, mad })
+        Some(Self { remote, local, lost: 0, bytes: *whole, mad })
     }
 }
 

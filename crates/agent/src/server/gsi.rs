@@ -2,35 +2,37 @@
 //!
 //! Packets to QPN 1 come to slot 0's socket of a group. Messages of a connection carry the number that our side gave to it, whose
 //! upper ten bits are the slot of its device; requests go to who listens to their service. The whole packet goes by a socket pair
-//! of the device's own, and one for which there is no room there is lost, as the network might have lost it: nothing that comes
-//! from the network makes the agent wait, or grow.
+//! of the device's own. Some thousands wait if there is no room in it, and what is more is lost, as the network might have lost it:
+//! nothing that comes from the network makes the agent wait, or grow without end.
 //!
 //! After another agent's death it takes a moment until all devices have told what they have. What is nobody's meanwhile waits for
 //! that.
 
+mod lines;
 mod requests;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::RandomState;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use userdma_link::GsiSender;
 use userdma_mgmt::cm::answer_unknown;
 use userdma_verbs::{Psn, Time};
 use userdma_wire::Pseudo;
-use userdma_wire::gsi::{self, MAD_LEN, PACKET_LEN};
+use userdma_wire::gsi::{self, PACKET_LEN};
+use userdma_wire::mad::MAD_LEN;
 
 use super::bequests::{Bequests, Origin};
 use super::door::{Arrived, Door};
 use super::routed::{Asker, Routed};
 use super::wills::{Dead, Executor};
 use crate::desk::Desk;
-use crate::gsi::{GsiFrame, Will};
+use crate::gsi::Will;
 use crate::mad::{self, Whose};
 use crate::message::Bequest;
-use crate::packet;
 use crate::registry::{Home, Member, Registry};
+use lines::Line;
 
 /// The agent's part in queue pairs 1.
 #[derive(Debug, Default)]
@@ -47,8 +49,12 @@ pub(super) struct Gsi {
     is_of_one: bool,
     /// What is nobody's as far as is known, and until when it may turn out to be somebody's.
     held: VecDeque<(Time, Arrived)>,
+    /// Somebody listens, or takes packets, since those that are held were looked at.
+    has_new_taker: bool,
     /// Until then, not everybody may have told what he has.
     early_until: Time,
+    /// Packets that wait for room in the lines of all devices.
+    waiting: usize,
     chance: RandomState,
     tries: u64,
     psn: Psn,
@@ -66,7 +72,7 @@ pub(super) struct Device {
     /// It has had its slot since before this agent.
     is_old: bool,
     /// By which packets are passed on.
-    frames: Option<OwnedFd>,
+    frames: Option<Line>,
     wills: BTreeMap<u32, Will>,
 }
 
@@ -116,15 +122,22 @@ impl Gsi {
         }
     }
 
-    /// Chooses who keeps the wills of the devices in our process.
+    /// Chooses who keeps all wills but its own as well, so that they outlive us and, if it dies in the same moment, their device.
+    /// Only processes of one user do that for each other.
     fn appoint(&mut self) {
         let Self { devices, bequests, .. } = self;
-        let deputy = devices.iter().find(|(_, device)| !device.is_own).map(|(member, _)| *member);
-        let own = devices.iter().filter(|(_, device)| device.is_own);
-        let wills = own.flat_map(|(member, device)| {
+        let others = devices.iter().filter(|(_, device)| self.is_of_one && !device.is_own);
+        let deputy = others.map(|(member, _)| *member).next();
+        let left = devices.iter().filter(|(member, _)| deputy != Some(**member));
+        let wills = left.flat_map(|(member, device)| {
             device.wills.iter().map(|(comm_id, will)| ((*member, *comm_id), device.origin(will)))
         });
         bequests.appoint(deputy, wills);
+    }
+
+    /// The deputy, if there is something to tell it.
+    pub(super) fn deputy_to_tell(&self) -> Option<Member> {
+        self.bequests.next().and(self.bequests.deputy())
     }
 
     /// What the deputy is told next, and who that is.
@@ -138,8 +151,8 @@ impl Gsi {
         Some((deputy, Bequest { udp_port, slot, comm_id, will, is_void }))
     }
 
-    pub(super) fn bequest_told(&mut self) {
-        self.bequests.told();
+    pub(super) fn bequest_told(&mut self, is_void: bool) {
+        self.bequests.told(is_void);
     }
 
     /// Opens the wills that were left by the process of the agent before.
@@ -157,11 +170,12 @@ impl Gsi {
     /// A device has gone: its wills are opened.
     pub(super) fn leave(&mut self, member: Member, now: Time) {
         let Some(device) = self.devices.remove(&member) else { return };
+        self.waiting -= device.waiting();
         self.by_slot.retain(|_, other| *other != member);
         self.registry.forget(member);
         self.routed.forget(member);
-        for (comm_id, will) in device.wills.iter().filter(|_| device.is_own) {
-            self.bequests.note(member, *comm_id, device.origin(will));
+        for comm_id in device.wills.keys() {
+            self.bequests.revoke(member, *comm_id);
         }
         for (comm_id, will) in device.wills {
             let dead = Dead { local: will.from, udp_port: device.home.udp_port, comm_id };
@@ -174,14 +188,17 @@ impl Gsi {
 
     /// Takes in what has come, and sends what is due: a bounded part of it.
     pub(super) fn work(&mut self, now: Time) {
+        self.flush_lines();
+        // Before what has come after them.
+        let has_new_taker = std::mem::take(&mut self.has_new_taker);
+        if has_new_taker || self.held.iter().any(|(until, _)| *until <= now) {
+            self.retry_held(now);
+        }
         let mut came = Vec::new();
-        for door in &self.doors {
+        for door in &mut self.doors {
             self.dropped += door.take(&mut came);
         }
         came.iter().for_each(|arrived| self.pass_on(arrived, now));
-        if self.held.iter().any(|(until, _)| *until <= now) {
-            self.retry_held(now);
-        }
         if now >= self.early_until {
             self.judge_bequests(now);
         }
@@ -190,14 +207,16 @@ impl Gsi {
             self.send(will.from, (will.to, udp_port), &will.mad);
         }
         if self.dropped > 2 * self.told_dropped {
-            tracing::debug!(
-                dropped = self.dropped,
-                "packets to queue pair 1 were nobody's, or found no room"
-            );
+            tracing::warn!(dropped = self.dropped, "packets to queue pair 1 were nobody's, or found no room");
             self.told_dropped = self.dropped;
         }
         let Self { senders, wills, doors, .. } = self;
         senders.retain(|ip, _| doors.iter().any(|door| door.ip == *ip) || wills.is_from(*ip));
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_to_retry(&self) -> bool {
+        self.has_new_taker
     }
 
     fn retry_held(&mut self, now: Time) {
@@ -224,7 +243,7 @@ impl Gsi {
     fn deliver(&mut self, arrived: &Arrived, until: Time, now: Time) {
         let is_early = now < self.early_until;
         match self.find(arrived, now) {
-            Some(member) if !is_early || self.takes_frames(member) => self.hand_over(member, arrived),
+            Some(member) if self.takes_frames(member) => self.hand_over(member, arrived),
             Some(_) | None if now < until && self.held.len() < MAX_HELD => {
                 self.held.push_back((until, *arrived));
             }
@@ -267,14 +286,6 @@ impl Gsi {
         self.devices.get(&member).is_some_and(|device| device.frames.is_some())
     }
 
-    fn hand_over(&mut self, member: Member, arrived: &Arrived) {
-        let frame = GsiFrame { remote: arrived.remote, local: arrived.local.0, bytes: &arrived.bytes };
-        let frames = self.devices.get(&member).and_then(|device| device.frames.as_ref());
-        let sent =
-            frames.is_some_and(|frames| packet::send_now(frames, &frame.encode(), &[]).unwrap_or(false));
-        self.dropped += u64::from(!sent);
-    }
-
     /// Sends a management datagram; one that does not leave is lost.
     fn send(&mut self, from: IpAddr, to: (IpAddr, u16), mad: &[u8; MAD_LEN]) {
         if let std::collections::hash_map::Entry::Vacant(place) = self.senders.entry(from) {
@@ -309,7 +320,7 @@ impl Device {
 /// Wills that are sent before the agent turns to something else.
 const WILLS_AT_ONCE: usize = 64;
 /// Packets that wait for devices to tell what they have, or to listen.
-const MAX_HELD: usize = 256;
+const MAX_HELD: usize = 2048;
 /// How long a request to a service waits for somebody who listens. A program may say that it listens just before it does, as
 /// perftest's servers with `-R`; in a kernel that takes microseconds, here two messages to the agent and back.
 const GRACE_NS: u64 = 100_000_000;

@@ -1,7 +1,7 @@
 //! Which device got a request: the same request may come again when its listener has gone, and messages may follow whose sender
 //! does not know our number for the connection.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
 use userdma_verbs::Time;
@@ -12,8 +12,9 @@ use crate::registry::Member;
 #[derive(Debug, Default)]
 pub(super) struct Routed {
     entries: HashMap<Asker, Entry>,
-    /// In the order in which they came.
-    order: VecDeque<Asker>,
+    /// In the order in which they came last.
+    order: BTreeMap<u64, Asker>,
+    last: u64,
 }
 
 /// Who asks: a number that a host gave to what may become a connection with one of our addresses.
@@ -30,16 +31,21 @@ struct Entry {
     service_id: u64,
     member: Member,
     at: Time,
+    /// Its place in the order.
+    nth: u64,
 }
 
 impl Routed {
     /// A request of `asker` to a service was passed on to `member`.
     pub(super) fn note(&mut self, asker: Asker, service_id: u64, member: Member, at: Time) {
-        if self.entries.insert(asker, Entry { service_id, member, at }).is_none() {
-            self.order.push_back(asker);
+        self.last += 1;
+        let nth = self.last;
+        if let Some(before) = self.entries.insert(asker, Entry { service_id, member, at, nth }) {
+            self.order.remove(&before.nth);
         }
+        self.order.insert(nth, asker);
         while self.order.len() > CAPACITY {
-            if let Some(oldest) = self.order.pop_front() {
+            if let Some((_, oldest)) = self.order.pop_first() {
                 self.entries.remove(&oldest);
             }
         }
@@ -58,7 +64,7 @@ impl Routed {
     /// A device has gone.
     pub(super) fn forget(&mut self, member: Member) {
         self.entries.retain(|_, entry| entry.member != member);
-        self.order.retain(|asker| self.entries.contains_key(asker));
+        self.order.retain(|_, asker| self.entries.contains_key(asker));
     }
 
     fn fresh(&self, asker: &Asker, now: Time) -> Option<&Entry> {
@@ -103,5 +109,19 @@ mod tests {
         assert_eq!((routed.entries.len(), routed.order.len()), (CAPACITY, CAPACITY));
         assert_eq!(routed.of_asker(&asker(19_999), Time::ZERO), Some(Member(5)));
         assert_eq!(routed.of_asker(&asker(0), Time::ZERO), None);
+    }
+
+    #[test]
+    fn a_request_that_comes_again_is_not_the_oldest() {
+        let mut routed = Routed::default();
+        let (first, others) = (0, 1..u32::try_from(CAPACITY).unwrap());
+        routed.note(asker(first), 7, Member(5), Time::ZERO);
+        for comm_id in others {
+            routed.note(asker(comm_id), 7, Member(5), Time::ZERO);
+        }
+        routed.note(asker(first), 7, Member(5), Time::ZERO);
+        routed.note(asker(u32::MAX), 7, Member(5), Time::ZERO);
+        assert_eq!(routed.of_asker(&asker(first), Time::ZERO), Some(Member(5)));
+        assert_eq!(routed.of_asker(&asker(1), Time::ZERO), None);
     }
 }

@@ -34,12 +34,21 @@ struct Pending {
 impl Executor {
     /// A device has gone that had a will for this connection.
     pub(super) fn open(&mut self, dead: Dead, will: Will, now: Time) {
-        if self.wills.len() >= CAPACITY {
-            return;
-        }
+        self.insert(dead, Pending { will: Box::new(will), sent: 0, next: now });
+    }
+
+    /// The same, after the device has told the peer itself.
+    pub(super) fn open_later(&mut self, dead: Dead, will: Will, now: Time) {
+        let [pause, ..] = PAUSES_NS;
+        self.insert(dead, Pending { will: Box::new(will), sent: 1, next: now.plus_nanos(pause) });
+    }
+
+    fn insert(&mut self, dead: Dead, pending: Pending) {
         self.settle(&dead);
-        self.wills.insert(dead, Pending { will: Box::new(will), sent: 0, next: now });
-        self.due.insert((now, dead));
+        if self.wills.len() < CAPACITY {
+            self.due.insert((pending.next, dead));
+            self.wills.insert(dead, pending);
+        }
     }
 
     /// The peer knows that the connection has ended; whether it was one of ours.
@@ -115,6 +124,19 @@ mod tests {
         }
         assert_eq!(sent, [(0, 1), (0, 2), (200, 1), (200, 2), (1000, 1), (3000, 1), (7000, 1)]);
         assert!(!wills.settle(&dead(1)) && !wills.is_from(dead(0).local));
+    }
+
+    #[test]
+    fn what_was_said_once_is_said_again_later() {
+        let mut wills = Executor::default();
+        wills.open_later(dead(1), will(1), Time::ZERO);
+        assert_eq!(wills.next(Time::ZERO), None);
+        let mut sent = Vec::new();
+        while let Some(at) = wills.deadline() {
+            assert!(wills.next(at).is_some());
+            sent.push(at.nanos() / 1_000_000);
+        }
+        assert_eq!(sent, [200, 1000, 3000, 7000]);
     }
 
     #[test]

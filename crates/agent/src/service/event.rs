@@ -75,6 +75,11 @@ pub enum ServiceEvent {
     Wrong(Peer),
     /// A user has so many connections that no more are taken.
     Crowded(Peer),
+    /// There were so many complaints about a user that those of the next seconds are left out.
+    Muted {
+        /// The user.
+        uid: u32,
+    },
     /// The process that keeps the sockets has gone.
     KeeperLost(io::Error),
     /// There is a keeper again.
@@ -84,6 +89,28 @@ pub enum ServiceEvent {
         /// Devices that stay connected, and go on with the next service.
         devices: usize,
     },
+}
+
+impl ServiceEvent {
+    /// The user whose program has done something wrong, if that is what has happened.
+    pub(super) fn blamed(&self) -> Option<u32> {
+        match self {
+            Self::Refused { peer, .. }
+            | Self::Unknown { peer, .. }
+            | Self::Wrong(peer)
+            | Self::Crowded(peer) => Some(peer.uid),
+            Self::Started { .. }
+            | Self::Held(_)
+            | Self::Opened { .. }
+            | Self::Resumed { .. }
+            | Self::Closed { .. }
+            | Self::Lost { .. }
+            | Self::Muted { .. }
+            | Self::KeeperLost(_)
+            | Self::KeeperStarted
+            | Self::Stopping { .. } => None,
+        }
+    }
 }
 
 impl fmt::Display for ServiceEvent {
@@ -116,6 +143,7 @@ impl fmt::Display for ServiceEvent {
             }
             Self::Wrong(peer) => write!(f, "{}: says what makes no sense, cut off", Of(peer)),
             Self::Crowded(peer) => write!(f, "{}: too many connections of this user, cut off", Of(peer)),
+            Self::Muted { uid } => write!(f, "user {uid}: what else is wrong is left out for 10 s"),
             Self::KeeperLost(error) => write!(f, "keeper lost ({error}): it is started again"),
             Self::KeeperStarted => f.write_str("keeper started again"),
             Self::Stopping { devices } => write!(f, "stopping; {devices} devices stay connected"),

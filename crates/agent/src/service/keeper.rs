@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{RecvFlags, SocketFlags, accept_with};
-use userdma_link::clock;
+use userdma_link::clock::{self, timespec};
 use userdma_link::descriptors::Peer;
 use userdma_verbs::Time;
 
@@ -93,7 +93,7 @@ impl Keeper {
             fds.extend(self.lines().map(|line| PollFd::new(line, PollFlags::empty())));
         }
         let left = self.stays_until.nanos().saturating_sub(clock::now().nanos());
-        let limit = (left > 0).then(|| wait::timespec(left));
+        let limit = (left > 0).then(|| timespec(left));
         // An interruption or an error is an early return.
         let _ = poll(&mut fds, limit.as_ref());
         let is_ready = |at: &usize| !fds[*at].revents().is_empty();
@@ -166,7 +166,7 @@ impl Keeper {
         for line in lines {
             line.take_if(|line| {
                 let mut fds = [PollFd::new(line, PollFlags::empty())];
-                poll(&mut fds, Some(&wait::timespec(0))).is_ok_and(|ready| ready > 0)
+                poll(&mut fds, Some(&timespec(0))).is_ok_and(|ready| ready > 0)
             });
         }
     }

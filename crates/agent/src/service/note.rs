@@ -2,7 +2,9 @@
 //!
 //! Both are of one build mostly, and of one user always. Numbers are big-endian, the first byte says what it is.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
+
+use crate::message::{self, number, octets};
 
 /// A message in either direction.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -52,22 +54,17 @@ impl Note {
             END => return Some(Self::End),
             _ => {}
         }
-        let (ip, rest) = take::<16>(rest)?;
-        let (port, rest) = take(rest)?;
-        let (ip, port) = (Ipv6Addr::from(ip).to_canonical(), u16::from_be_bytes(port));
+        let (ip, rest) = message::ip(rest)?;
+        let (port, rest) = number(rest)?;
         match kind {
             PARKS => Some(Self::Parks { ip, port }),
             SLOT => {
-                let (slot, rest) = take(rest)?;
-                let (user, rest) = take(rest)?;
-                let (next_index, rest) = take(rest)?;
-                let (far_inode, _) = take(rest)?;
-                let kept = KeptSlot {
-                    user: u32::from_be_bytes(user),
-                    next_index: u16::from_be_bytes(next_index),
-                    far_inode: u64::from_be_bytes(far_inode),
-                };
-                Some(Self::Slot { ip, port, slot: u16::from_be_bytes(slot), kept })
+                let (slot, rest) = number(rest)?;
+                let (user, rest) = rest.split_first_chunk()?;
+                let (next_index, rest) = number(rest)?;
+                let (far_inode, _) = rest.split_first_chunk()?;
+                let (user, far_inode) = (u32::from_be_bytes(*user), u64::from_be_bytes(*far_inode));
+                Some(Self::Slot { ip, port, slot, kept: KeptSlot { user, next_index, far_inode } })
             }
             _ => None,
         }
@@ -75,15 +72,7 @@ impl Note {
 }
 
 fn place(kind: u8, ip: IpAddr, port: u16) -> Vec<u8> {
-    let ip = match ip {
-        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-        IpAddr::V6(ip) => ip,
-    };
-    [&[kind], &ip.octets()[..], &port.to_be_bytes()].concat()
-}
-
-fn take<const N: usize>(bytes: &[u8]) -> Option<([u8; N], &[u8])> {
-    bytes.split_first_chunk::<N>().map(|(first, rest)| (*first, rest))
+    [&[kind], &octets(ip)[..], &port.to_be_bytes()].concat()
 }
 
 /// Bytes of a note at most.

@@ -86,9 +86,7 @@ fn restore(desk: &mut Desk, note: Note, mut descriptors: Vec<OwnedFd>) -> io::Re
         Note::Parks { ip, port } => desk.restore_group((ip, port), Group::from_ends(ip, port, descriptors)?),
         Note::Slot { ip, port, slot, kept } => {
             let line = descriptors.pop().map(|end| Line { end, far_inode: kept.far_inode });
-            // One whose owner has died since is in use, too, until the service finds out.
-            let is_used = kept.far_inode != 0;
-            desk.restore_slot((ip, port, slot), kept.user, kept.next_index, is_used.then_some(line));
+            desk.restore_slot((ip, port, slot), kept, line);
         }
         Note::TakeOver | Note::End => {}
     }

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use userdma_link::GsiSender;
 use userdma_verbs::Psn;
-use userdma_wire::gsi::{self, MAD_LEN, PACKET_LEN};
+use userdma_wire::gsi::{self, PACKET_LEN};
+use userdma_wire::mad::MAD_LEN;
 use userdma_wire::{IcrcCheck, Packet, Pseudo};
 
 use super::Other;

@@ -39,14 +39,16 @@ struct Waiting {
 }
 
 impl Inbox {
-    /// A datagram has arrived. Called by drivers of devices, within the gate. What does not fit is lost, as the network may
-    /// lose it.
-    pub(super) fn put(&self, port: PortId, management: Management) {
+    /// A datagram has arrived; whether there is room for it. Called by drivers of devices, within the gate. What does not fit is
+    /// lost, as the network may lose it.
+    pub(super) fn put(&self, port: PortId, management: Management) -> bool {
         let mut state = lock(&self.state);
-        if state.arrived.len() < MAX_WAITING {
+        let has_room = state.arrived.len() < MAX_WAITING;
+        if has_room {
             state.arrived.push_back((port, management));
             self.changed.notify_one();
         }
+        has_room
     }
 
     /// The next thing is due at `due`.
@@ -113,4 +115,4 @@ impl Inbox {
 }
 
 /// Datagrams that may wait: some milliseconds of a thousand connections that begin at once.
-const MAX_WAITING: usize = 4096;
+const MAX_WAITING: usize = 1 << 14;

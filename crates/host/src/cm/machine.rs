@@ -2,14 +2,16 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 use userdma_mgmt::cm::{Outgoing, PortId};
 use userdma_mgmt::rdma::{CmError, Device, PortRequest, Reservation, System, WillChange};
 use userdma_verbs::Time;
 
+use super::errand::{Errand, Errands, Handle};
 use super::inbox::Inbox;
 use super::{DeviceEntry, Devices};
 use crate::{Host, Will};
@@ -21,13 +23,25 @@ pub(super) struct Machine {
     list: Vec<(PortId, Vec<IpAddr>)>,
     guids: Vec<[u8; 8]>,
     listed_at: Option<Time>,
-    open: HashMap<PortId, Arc<dyn AsRef<Host> + Send + Sync>>,
+    open: HashMap<PortId, Handle>,
+    closed: Vec<Handle>,
+    /// Of the call that runs.
+    pub(super) errands: Errands,
 }
 
 impl Machine {
     pub(super) fn new(devices: Arc<dyn Devices>, inbox: &Arc<Inbox>) -> Self {
         let inbox = Arc::clone(inbox);
-        Self { devices, inbox, list: Vec::new(), guids: Vec::new(), listed_at: None, open: HashMap::new() }
+        Self {
+            devices,
+            inbox,
+            list: Vec::new(),
+            guids: Vec::new(),
+            listed_at: None,
+            open: HashMap::new(),
+            closed: Vec::new(),
+            errands: Errands::default(),
+        }
     }
 
     /// Asks for the devices again, unless that was done just now.
@@ -60,6 +74,12 @@ impl Machine {
         }
     }
 
+    /// Devices that do not work any more.
+    pub(super) fn failed(&self) -> Vec<PortId> {
+        let has_failed = |host: &Handle| (**host).as_ref().check().is_err();
+        self.open.iter().filter(|(_, host)| has_failed(host)).map(|(&port, _)| port).collect()
+    }
+
     /// Tells what is to be sent if the process dies.
     pub(super) fn set_will(&self, change: &WillChange) {
         let Some(host) = self.open.get(&change.port) else { return };
@@ -67,14 +87,34 @@ impl Machine {
         (**host).as_ref().set_will(change.conn.0, will.as_ref());
     }
 
-    /// Lets go of a device.
+    /// Has the agent tell a peer again that a connection has ended.
+    pub(super) fn open_will(&self, ended: &WillChange) {
+        if let (Some(host), Some(will)) = (self.open.get(&ended.port), &ended.will) {
+            let will = Will { from: will.from, to: will.to, mad: will.mad };
+            (**host).as_ref().open_will(ended.conn.0, &will);
+        }
+    }
+
+    /// Lets go of a device. It may be its last user, and take a while to end: it does when [`Machine::take_closed`] is dropped.
     pub(super) fn close(&mut self, port: PortId) {
-        self.open.remove(&port);
+        if let Some(handle) = self.open.remove(&port) {
+            (*handle).as_ref().clear_management_sink();
+            self.closed.push(handle);
+        }
+    }
+
+    /// Devices that were let go, to be dropped without the lock.
+    pub(super) fn take_closed(&mut self) -> Vec<Handle> {
+        std::mem::take(&mut self.closed)
+    }
+
+    /// A device that is open, and stays so as long as somebody has this.
+    pub(super) fn handle(&self, port: PortId) -> Result<Handle, CmError> {
+        self.open.get(&port).cloned().ok_or(open_error(port, libc::ENODEV))
     }
 
     fn opened(&self, port: PortId) -> Result<&Host, CmError> {
-        let gone = CmError::Open { device: port.0 as usize, errno: libc::ENODEV };
-        self.open.get(&port).map(|host| (**host).as_ref()).ok_or(gone)
+        self.open.get(&port).map(|host| (**host).as_ref()).ok_or(open_error(port, libc::ENODEV))
     }
 }
 
@@ -84,28 +124,24 @@ impl System for Machine {
     }
 
     fn open(&mut self, port: PortId) -> Result<Device, CmError> {
-        let place = port.0 as usize;
-        let failed = |errno| CmError::Open { device: place, errno };
-        let shared = self.devices.open(place).map_err(failed)?;
-        let host = (*shared).as_ref();
-        let inbox = Arc::downgrade(&self.inbox);
-        let sink = move |management| {
-            if let Some(inbox) = inbox.upgrade() {
-                inbox.put(port, management);
-            }
+        let Some(opened) = self.errands.opened(port) else {
+            let devices = Arc::clone(&self.devices);
+            return Err(self.errands.want(Errand::Open { port, devices }));
         };
-        host.set_management_sink(Arc::new(sink)).map_err(|error| {
-            tracing::error!(%error, "device {place}: no connections");
-            failed(libc::ENODEV)
-        })?;
-        let attr = host.control(|shard, _| shard.port_attr()).map_err(|_| failed(libc::ENODEV))?;
+        let handle = opened?;
+        let host = (*handle).as_ref();
+        let inbox = Arc::downgrade(&self.inbox);
+        let sink = move |management| inbox.upgrade().is_some_and(|inbox| inbox.put(port, management));
+        // The agent was told when it was opened: nothing waits.
+        host.set_management_sink(sink).map_err(|_| open_error(port, libc::ENODEV))?;
+        let attr = host.control(|shard, _| shard.port_attr()).map_err(|_| open_error(port, libc::ENODEV))?;
         let device = Device {
             slot: host.slot(),
-            guid: u64::from_be_bytes(self.guids.get(place).copied().unwrap_or_default()),
+            guid: u64::from_be_bytes(self.guids.get(port.0 as usize).copied().unwrap_or_default()),
             addresses: host.gids().iter().map(|gid| gid.local).collect(),
             mtu: attr.active_mtu,
         };
-        self.open.insert(port, shared);
+        self.open.insert(port, handle);
         Ok(device)
     }
 
@@ -119,32 +155,28 @@ impl System for Machine {
     }
 
     fn reserve(&mut self, port: PortId, request: &PortRequest) -> Result<Reservation, CmError> {
-        let wanted = crate::PortRequest {
-            space: request.space as u16,
-            port: request.port,
-            address: request.address,
-            reuse_address: request.reuse_address,
-            af_only: request.af_only,
-        };
-        let reserved = self.opened(port)?.reserve_port(&wanted);
-        let reserved = reserved.map_err(|error| refused(request.port, &error))?;
-        Ok(Reservation { id: reserved.id, port: reserved.port })
+        if let Some(reserved) = self.errands.reserved(port, request) {
+            return reserved;
+        }
+        let host = self.handle(port)?;
+        Err(self.errands.want(Errand::Reserve { port, host, request: *request }))
     }
 
     fn begin_listening(&mut self, port: PortId, reservation: u32) -> Result<(), CmError> {
-        self.opened(port)?.begin_listening(reservation).map_err(|error| refused(0, &error))
+        if let Some(asked) = self.errands.listening(port, reservation) {
+            return asked;
+        }
+        let host = self.handle(port)?;
+        Err(self.errands.want(Errand::BeginListening { port, host, reservation }))
     }
 
     fn release(&mut self, port: PortId, reservation: u32) {
+        if self.errands.take_back(port, reservation) {
+            return;
+        }
         if let Ok(host) = self.opened(port) {
             host.release_port(reservation);
         }
-    }
-
-    fn listen(&mut self, port: PortId, service_id: u64, on: Option<IpAddr>) -> Result<(), CmError> {
-        // The low sixteen bits are the port.
-        let refused = |error: io::Error| refused((service_id & 0xffff) as u16, &error);
-        self.opened(port)?.listen(service_id, u64::MAX, on).map_err(refused)
     }
 
     fn unlisten(&mut self, port: PortId, service_id: u64, on: Option<IpAddr>) {
@@ -154,20 +186,25 @@ impl System for Machine {
     }
 }
 
-/// The address from which the kernel would send to `to`. Nothing is sent.
+/// The address from which the kernel would send to `to`. Nothing is sent. By system calls: a library in front of the C library's
+/// (librspreload) would make something else of the socket, and ask us for it.
 fn source(to: SocketAddr) -> io::Result<IpAddr> {
-    let any: IpAddr = match to {
-        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    let socket = UdpSocket::bind((any, 0))?;
+    let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = net::socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
     let mut to = to;
     to.set_port(ANY_PORT);
-    socket.connect(to)?;
-    Ok(socket.local_addr()?.ip())
+    net::connect(&socket, &to)?;
+    let local = SocketAddr::try_from(net::getsockname(&socket)?)?;
+    Ok(local.ip())
 }
 
-fn refused(port: u16, error: &io::Error) -> CmError {
+/// Why a device is of no use.
+pub(super) fn open_error(port: PortId, errno: i32) -> CmError {
+    CmError::Open { device: port.0 as usize, errno }
+}
+
+/// What the agent says.
+pub(super) fn refused(port: u16, error: &io::Error) -> CmError {
     match errno(error) {
         libc::EADDRINUSE => CmError::PortTaken(port),
         libc::EADDRNOTAVAIL => CmError::NoPort,

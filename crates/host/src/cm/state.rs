@@ -12,6 +12,7 @@ use userdma_mgmt::cm::{Arrival, PortId};
 use userdma_mgmt::rdma::{CmError, CmId, Event, EventKind, Ids};
 use userdma_verbs::Time;
 
+use super::errand::Errands;
 use super::inbox::{Inbox, Work};
 use super::machine::Machine;
 use super::{Devices, EventSink};
@@ -38,6 +39,10 @@ pub(super) struct State {
     pub(super) ids: Ids,
     pub(super) machine: Machine,
     pub(super) sinks: HashMap<CmId, Arc<dyn EventSink>>,
+    /// Sinks that have got events under the lock, and are to wake somebody when it is free.
+    told: Vec<Arc<dyn EventSink>>,
+    /// Devices that have appeared, and who is to listen there.
+    new_devices: Vec<(CmId, PortId)>,
     /// When the lock was taken.
     pub(super) now: Time,
     /// When devices that nobody needs are closed.
@@ -51,6 +56,8 @@ impl Owner {
             ids: Ids::new(RandomState::new().build_hasher().finish()),
             machine: Machine::new(devices, &inbox),
             sinks: HashMap::new(),
+            told: Vec::new(),
+            new_devices: Vec::new(),
             now: Time::ZERO,
             tidy_at: None,
         };
@@ -82,6 +89,18 @@ impl Owner {
         Ok(self.shared.enter(call))
     }
 
+    /// Runs a call that may ask for what takes its time, which is done without the lock.
+    pub(super) fn run<R>(&self, call: impl FnMut(&mut State) -> Result<R, CmError>) -> Result<R, CmError> {
+        self.check()?;
+        self.shared.run(call)
+    }
+
+    /// Listens.
+    pub(super) fn listen(&self, id: CmId) -> Result<(), CmError> {
+        self.check()?;
+        self.shared.listen(id)
+    }
+
     /// A child must not touch what its parent has locked, perhaps.
     fn check(&self) -> Result<(), CmError> {
         if self.shared.is_ours() { Ok(()) } else { Err(CmError::System(libc::EIO)) }
@@ -107,8 +126,9 @@ impl Drop for Owner {
 }
 
 impl Shared {
-    /// Runs a call under the lock, and then what comes of it.
-    fn enter<R>(&self, call: impl FnOnce(&mut State) -> R) -> R {
+    /// Runs a call under the lock, and then what comes of it. When the lock is free, whoever waits for events is woken: that may run
+    /// anything, also calls of this manager; and devices that nobody needs end.
+    pub(super) fn enter<R>(&self, call: impl FnOnce(&mut State) -> R) -> R {
         let mut state = lock(&self.state);
         state.now = clock::now();
         let result = call(&mut state);
@@ -116,14 +136,46 @@ impl Shared {
         let due = [state.ids.poll_timeout(), state.tidy_at].into_iter().flatten().min();
         // Under the lock, so that the last one to set it knows the most.
         self.inbox.set_due(due);
+        let (told, closed) = (std::mem::take(&mut state.told), state.machine.take_closed());
+        drop(state);
+        told.iter().for_each(|sink| sink.wake());
+        drop(closed);
         result
     }
 
+    /// Runs a call that may ask for what takes its time, which is done without the lock.
+    pub(super) fn run<R>(
+        &self,
+        mut call: impl FnMut(&mut State) -> Result<R, CmError>,
+    ) -> Result<R, CmError> {
+        let mut errands = Errands::default();
+        for _ in 0..MAX_ERRANDS {
+            let result = self.enter(|state| {
+                std::mem::swap(&mut state.machine.errands, &mut errands);
+                let result = call(state);
+                std::mem::swap(&mut state.machine.errands, &mut errands);
+                result
+            });
+            match errands.next() {
+                Some(errand) => errands.run(errand),
+                None => return result,
+            }
+        }
+        // Each port that the first device gave out was taken on another.
+        Err(CmError::NoPort)
+    }
+
     /// The thread.
-    fn serve(&self) {
+    fn serve(self: &Arc<Self>) {
         loop {
             match self.inbox.wait() {
-                Work::Serve(arrived) => self.enter(|state| state.handle(&arrived)),
+                Work::Serve(arrived) => {
+                    let new = self.enter(|state| {
+                        state.handle(&arrived);
+                        std::mem::take(&mut state.new_devices)
+                    });
+                    self.listen_on_new(new);
+                }
                 Work::Farewell => {
                     self.enter(|state| state.ids.abandon(state.now));
                     self.inbox.note_farewell();
@@ -179,8 +231,8 @@ impl State {
                 self.machine.close(out.port);
             }
         }
-        if self.tidy_at.is_none() && self.ids.has_ports() {
-            self.tidy_at = Some(self.now + LINGER);
+        if self.tidy_at.is_none() {
+            self.tidy_at = self.next_tidy();
         }
     }
 
@@ -188,6 +240,9 @@ impl State {
         let (id, kind) = (event.id, event.kind);
         let Some(sink) = self.sinks.get(&event.listener.unwrap_or(id)).cloned() else { return };
         let is_taken = sink.push(event);
+        if !self.told.iter().any(|told| Arc::ptr_eq(told, &sink)) {
+            self.told.push(Arc::clone(&sink));
+        }
         if kind == EventKind::Disconnected && sink.answers_disconnect() {
             // If this side has ended it, there is nothing to answer.
             let _ = self.ids.disconnect(self.now, id);
@@ -202,13 +257,27 @@ impl State {
         }
     }
 
-    /// Closes devices that nobody needs, and looks again later if there are others.
+    /// When devices are to be looked at, if that is needed.
+    fn next_tidy(&self) -> Option<Time> {
+        (self.ids.has_ports() || self.ids.listens_on_all()).then(|| self.now + LINGER)
+    }
+
+    /// Lets go of devices that work no more, of which nothing may have been asked for long; listens on those that are new; closes
+    /// those that nobody needs; and looks again later.
     fn tidy(&mut self) {
+        for port in self.machine.failed() {
+            self.ids.remove_port(port);
+            self.machine.close(port);
+        }
+        if self.ids.listens_on_all() {
+            self.machine.refresh(self.now);
+            self.new_devices.extend(self.ids.poll_new_devices(&self.machine));
+        }
         for port in self.ids.idle_ports() {
             self.ids.close_port(port);
             self.machine.close(port);
         }
-        self.tidy_at = self.ids.has_ports().then(|| self.now + LINGER);
+        self.tidy_at = self.next_tidy();
     }
 
     /// Ends everything.
@@ -220,10 +289,16 @@ impl State {
         }
         self.sinks.clear();
         self.flush();
+        // Each peer has been told once, and nobody is left here who hears its answer.
+        self.ids.unanswered().iter().for_each(|ended| self.machine.open_will(ended));
+        let ports = self.ids.remove_ports();
+        ports.into_iter().for_each(|port| self.machine.close(port));
     }
 }
 
-/// How often devices are looked for that nobody needs.
+/// Things that a call may ask for: ports that are tried, on many devices.
+const MAX_ERRANDS: usize = 4096;
+/// How often devices are looked at.
 const LINGER: Duration = Duration::from_secs(5);
 /// It calls sinks and drives devices.
-const STACK_BYTES: usize = 256 << 10;
+pub(super) const STACK_BYTES: usize = 256 << 10;

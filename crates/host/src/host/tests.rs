@@ -38,6 +38,28 @@ fn what_waits_for_a_device_on_the_same_address_is_known() {
     assert_eq!(ours.backlog(route_to(elsewhere, 4791), dest_qpn), Ok(None));
 }
 
+/// A handler of a signal may poll and post. What commands need is allocated, and what they leave is released, by others.
+#[test]
+fn a_poll_and_a_post_leave_commands_to_who_waits_for_them() {
+    let addresses = vec![IpAddr::from([127, 74, 94, 1])];
+    let config = HostConfig { addresses, private_port: Some(14_826), ..HostConfig::default() };
+    let host = Host::open(&config).unwrap();
+    let shared = &host.owner.shared;
+    let cq = host.control(|shard, _| shard.create_cq(4, None)).unwrap().unwrap();
+    let done = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let is_done = || done.load(std::sync::atomic::Ordering::Acquire);
+    let by_command = Arc::clone(&done);
+    let command = move |_: &mut Core, _| by_command.store(true, std::sync::atomic::Ordering::Release);
+    shared.commands.push(Box::new(command)).unwrap();
+    for _ in 0..40 {
+        assert_eq!(host.prepare_poll(&cq), Ok(false));
+        shared.post(Qpn::new(5));
+    }
+    assert!(!is_done());
+    host.control(|_, _| ()).unwrap();
+    assert!(is_done());
+}
+
 fn route_to(remote: IpAddr, remote_port: u16) -> Route {
     Route {
         link: userdma_mem::LinkId(0),

@@ -5,6 +5,7 @@
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use userdma_agent::PortSpace;
 use userdma_link::{Capture, Faults};
 
 use super::*;
@@ -25,10 +26,7 @@ impl Bench {
         let host = Host::open(config).unwrap();
         let (tell, came) = channel();
         // A receiver that has gone wants nothing more.
-        let sink = move |datagram| {
-            let _ = tell.send(datagram);
-        };
-        host.set_management_sink(Arc::new(sink)).unwrap();
+        host.set_management_sink(move |datagram| tell.send(datagram).is_ok()).unwrap();
         Self { host, came }
     }
 
@@ -98,7 +96,7 @@ fn devices_that_have_their_port_alone_exchange_datagrams() {
 fn a_device_that_has_its_port_alone_keeps_its_own_books() {
     let a = Bench::alone(&["127.42.2.3"]);
     let wanted = PortRequest {
-        space: 0x0106,
+        space: PortSpace::Tcp,
         port: 7,
         address: ip("127.42.2.3"),
         reuse_address: false,
@@ -179,6 +177,64 @@ fn a_device_that_nobody_listens_to_drops_and_counts() {
     let deaf = Host::open(&config).unwrap();
     a.send("127.42.2.7", "127.42.2.8", &[1; 256]);
     while deaf.stats().unwrap().drop_management == 0 {
+        std::thread::yield_now();
+    }
+}
+
+/// Who has let a device go hears nothing of it: its peers must not wait for him.
+#[test]
+fn what_nobody_takes_any_more_is_answered() {
+    let alone = (Bench::alone(&["127.71.2.1"]), Bench::alone(&["127.71.2.2"]));
+    let shared = (Bench::shared(&["127.71.2.1"]), Bench::shared(&["127.71.2.2"]));
+    for (asks, gone) in [alone, shared] {
+        gone.host.clear_management_sink();
+        let [ours, theirs] = [&asks, &gone].map(|bench| u32::from(bench.host.slot()) << 22 | 5);
+        asks.send("127.71.2.1", "127.71.2.2", &message(0x15, &[ours, theirs]));
+        assert_eq!(asks.next().mad, message(0x16, &[theirs, ours]), "it has ended");
+        let before = gone.host.stats().unwrap().drop_management;
+        // No question at all.
+        asks.send("127.71.2.1", "127.71.2.2", &message(0x16, &[ours, theirs]));
+        while gone.host.stats().unwrap().drop_management == before {
+            std::thread::yield_now();
+        }
+        assert!(gone.came.try_recv().is_err());
+        let (tell, came) = channel();
+        gone.host.set_management_sink(move |datagram| tell.send(datagram).is_ok()).unwrap();
+        asks.send("127.71.2.1", "127.71.2.2", &message(0x15, &[ours, theirs]));
+        assert_eq!(
+            came.recv_timeout(Duration::from_secs(20)).unwrap().mad[17],
+            0x15,
+            "somebody has it again"
+        );
+    }
+}
+
+/// Packets that find no room are counted, also those that the agent had none for.
+#[test]
+fn what_is_lost_on_the_way_is_counted() {
+    let bench = Bench::shared(&["127.71.2.3"]);
+    let shared = Arc::clone(&bench.host.owner.shared);
+    // Whoever drives is busy with this, and takes none.
+    let flood = move |_: &mut Core, _| {
+        let (remote, local) = ((ip("127.71.2.4"), 7), ip("127.71.2.3"));
+        for nth in 0..MAX_PASSED_ON + 10 {
+            let lost = if nth == 7 { 5 } else { 0 };
+            shared.take_passed_on(&GsiFrame { remote, local, lost, bytes: &[0; 7] });
+        }
+    };
+    bench.host.owner.command(flood).unwrap();
+    while bench.host.stats().unwrap().drop_management < 15 {
+        std::thread::yield_now();
+    }
+    assert_eq!(bench.host.stats().unwrap().drop_management, 15);
+}
+
+#[test]
+fn a_sink_without_room_loses_what_is_counted() {
+    let a = Bench::alone(&["127.71.2.5"]);
+    a.host.set_management_sink(|_| false).unwrap();
+    a.send("127.71.2.5", "127.71.2.5", &[1; 256]);
+    while a.host.stats().unwrap().drop_management == 0 {
         std::thread::yield_now();
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::Duration;
 
@@ -17,6 +18,8 @@ use userdma_verbs::{
 pub struct Hosts {
     addresses: Vec<Vec<IpAddr>>,
     open: Mutex<HashMap<usize, Weak<Open>>>,
+    /// What runs while a device is opened.
+    pub on_open: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 /// An open device.
@@ -31,7 +34,11 @@ impl AsRef<Host> for Open {
 impl Hosts {
     pub fn new(addresses: &[&[&str]]) -> Arc<Self> {
         let parse = |ips: &&[&str]| ips.iter().map(|ip| ip.parse().unwrap()).collect();
-        Arc::new(Self { addresses: addresses.iter().map(parse).collect(), open: Mutex::default() })
+        Arc::new(Self {
+            addresses: addresses.iter().map(parse).collect(),
+            open: Mutex::default(),
+            on_open: Mutex::default(),
+        })
     }
 }
 
@@ -47,6 +54,9 @@ impl Devices for Hosts {
     }
 
     fn open(&self, place: usize) -> Result<Arc<dyn AsRef<Host> + Send + Sync>, i32> {
+        if let Some(run) = self.on_open.lock().unwrap().take() {
+            run();
+        }
         let mut open = self.open.lock().unwrap();
         if let Some(device) = open.get(&place).and_then(Weak::upgrade) {
             return Ok(device);
@@ -61,22 +71,34 @@ impl Devices for Hosts {
 /// Events that wait.
 #[derive(Default)]
 pub struct Queue {
+    /// What runs when somebody is woken.
+    pub on_wake: Mutex<Option<Box<dyn FnMut() + Send>>>,
     events: Mutex<VecDeque<Event>>,
     changed: Condvar,
     /// Requests that may wait.
     pub backlog: Mutex<Option<usize>>,
+    /// Requests that found no room. Changed under the lock of the events.
+    refused: AtomicUsize,
 }
 
 impl EventSink for Queue {
     fn push(&self, event: Event) -> bool {
         let mut events = self.events.lock().unwrap();
         let is_request = event.kind == EventKind::ConnectRequest;
-        if is_request && self.backlog.lock().unwrap().is_some_and(|most| events.len() >= most) {
-            return false;
+        let is_refused = is_request && self.backlog.lock().unwrap().is_some_and(|most| events.len() >= most);
+        if is_refused {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+        } else {
+            events.push_back(event);
         }
-        events.push_back(event);
         self.changed.notify_all();
-        true
+        !is_refused
+    }
+
+    fn wake(&self) {
+        if let Some(run) = &mut *self.on_wake.lock().unwrap() {
+            run();
+        }
     }
 }
 
@@ -86,6 +108,14 @@ impl Queue {
         let events = self.events.lock().unwrap();
         let waited = self.changed.wait_timeout_while(events, patience, |events| events.is_empty());
         waited.unwrap().0.pop_front()
+    }
+
+    /// Waits until a request has found no room.
+    pub fn wait_for_refusal(&self) {
+        let events = self.events.lock().unwrap();
+        let has_room = |_: &mut VecDeque<Event>| self.refused.load(Ordering::Relaxed) == 0;
+        let waited = self.changed.wait_timeout_while(events, LONG, has_room).unwrap();
+        assert!(!waited.1.timed_out(), "every request found room");
     }
 
     /// The next event, which is of this kind.
@@ -103,6 +133,11 @@ pub struct Side {
 }
 
 impl Side {
+    /// On devices that the caller knows.
+    pub fn on(hosts: &Arc<Hosts>) -> Self {
+        Self { manager: Manager::new(Arc::clone(hosts) as Arc<dyn Devices>), queue: Arc::default() }
+    }
+
     pub fn new(addresses: &[&[&str]]) -> Self {
         Self { manager: Manager::new(Hosts::new(addresses)), queue: Arc::default() }
     }

@@ -1,5 +1,5 @@
-//! Opening files, and the device of the connection manager. The last argument of `open` and `openat` is passed on whether the program gave it or not: the kernel looks at
-//! it only if it must be there.
+//! Opening files, and the device of the connection manager. The last argument of `open` and `openat` is passed on whether the
+//! program gave it or not: the kernel looks at it only if it must be there.
 
 use std::ffi::{c_char, c_int};
 
@@ -80,36 +80,16 @@ openat_hook!(openat64, OPENAT64);
 
 // What a header that checks arguments calls instead, when there is no third.
 path_hook!(__open_2(@path, flags: c_int) -> c_int, OPEN_2, CWD, |path, kind, next| {
-    if kind == Kind::ConnectionManager {
-        ucma::open(flags)
-    } else {
-        refresh(path, kind);
-        next(path, flags)
-    }
+    open_kind(path, kind, flags, || next(path, flags))
 });
 path_hook!(__open64_2(@path, flags: c_int) -> c_int, OPEN64_2, CWD, |path, kind, next| {
-    if kind == Kind::ConnectionManager {
-        ucma::open(flags)
-    } else {
-        refresh(path, kind);
-        next(path, flags)
-    }
+    open_kind(path, kind, flags, || next(path, flags))
 });
 path_hook!(__openat_2(dir: c_int, @path, flags: c_int) -> c_int, OPENAT_2, dir, |path, kind, next| {
-    if kind == Kind::ConnectionManager {
-        ucma::open(flags)
-    } else {
-        refresh(path, kind);
-        next(dir, path, flags)
-    }
+    open_kind(path, kind, flags, || next(dir, path, flags))
 });
 path_hook!(__openat64_2(dir: c_int, @path, flags: c_int) -> c_int, OPENAT64_2, dir, |path, kind, next| {
-    if kind == Kind::ConnectionManager {
-        ucma::open(flags)
-    } else {
-        refresh(path, kind);
-        next(dir, path, flags)
-    }
+    open_kind(path, kind, flags, || next(dir, path, flags))
 });
 
 path_hook!(fopen(@path, mode: *const c_char) -> *mut libc::FILE, FOPEN, CWD, |path, kind, next| {
@@ -130,6 +110,19 @@ path_hook!(freopen64(@path, mode: *const c_char, file: *mut libc::FILE) -> *mut 
     refresh(path, kind);
     next(path, mode, file)
 });
+
+/// Opens what lies at a path of ours: a channel of the connection manager, or a file, as `next` does.
+///
+/// # Safety
+/// `path` is a string.
+unsafe fn open_kind(path: *const c_char, kind: Kind, flags: c_int, next: impl FnOnce() -> c_int) -> c_int {
+    if kind == Kind::ConnectionManager {
+        return ucma::open(flags);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { refresh(path, kind) };
+    next()
+}
 
 /// Brings a count up to date before it is read.
 ///

@@ -13,7 +13,7 @@ use super::abi::{self, Header, Plain, command};
 use super::known::{self, Key};
 use super::state::{Sink, State};
 use super::table::Id;
-use super::{connect, memory, option, query, resolve};
+use super::{connect, memory, multicast, option, query, resolve};
 use crate::answer::{INVALID, Refused};
 
 /// A command, and who gives it.
@@ -78,13 +78,13 @@ fn handler(number: u32) -> Result<Option<Handler>, Refused> {
         command::INIT_QP_ATTR => query::init_qp_attr,
         command::SET_OPTION => option::set_option,
         command::NOTIFY => connect::notify,
-        command::JOIN_IP_MCAST => option::join_ip_mcast,
-        command::LEAVE_MCAST => option::leave_mcast,
+        command::JOIN_IP_MCAST => multicast::join_ip,
+        command::LEAVE_MCAST => multicast::leave,
         command::MIGRATE_ID => migrate_id,
         command::QUERY => query::query,
         command::BIND => resolve::bind,
         command::RESOLVE_ADDR => resolve::resolve_addr,
-        command::JOIN_MCAST => option::join_mcast,
+        command::JOIN_MCAST => multicast::join_any,
         command::GET_EVENT | command::GET_OPTION => return Ok(None),
         _ => return Err(INVALID),
     }))
@@ -123,7 +123,11 @@ fn create_id(call: &Call) -> Result<(), Refused> {
     let qp_type = space.qp_type().or_else(|| qp_type(command.qp_type)).ok_or(INVALID)?;
     let manager = &call.state.manager;
     let connection = manager.create(Arc::new(Sink(call.state)), space, qp_type)?;
-    let id = call.state.table().add(connection, call.channel, command.uid);
+    let added = call.state.table().add(connection, call.channel, command.uid);
+    let id = added.inspect_err(|_| {
+        // It is there: nobody else knows it.
+        let _ = manager.destroy(connection);
+    })?;
     let response = abi::CreateIdResponse { id: id.0 };
     memory::write(command.response, &response).inspect_err(|_| {
         if call.state.table().end(id, call.channel).is_ok() {

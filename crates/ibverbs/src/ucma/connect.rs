@@ -52,9 +52,9 @@ pub(super) fn accept(call: &Call) -> Result<(), Refused> {
     }
     let before = call.state.table().set_uid(Id(command.id), call.channel, command.uid)?;
     let accepted = call.state.manager.accept(connection, Some(&conn_param(&command.conn_param, command.ece)));
-    if accepted.is_err() && before == 0 {
+    if accepted.is_err() {
         let mut table = call.state.table();
-        if table.set_uid(Id(command.id), call.channel, before).is_ok() {
+        if table.set_uid(Id(command.id), call.channel, before).is_ok() && before == 0 {
             table.drop_events(Id(command.id), call.channel, Some(call.fd));
         }
     }

@@ -1,9 +1,9 @@
-//! Options, and groups.
+//! Options.
 
-use userdma_host::cm::{Address, CmOption};
+use userdma_host::cm::CmOption;
 
 use super::command::Call;
-use super::{abi, address, memory};
+use super::{abi, memory};
 use crate::answer::{INVALID, Refused};
 
 /// As `ucma.c ucma_set_option()`.
@@ -34,40 +34,6 @@ fn byte(value: &[u8]) -> Result<u8, Refused> {
 fn flag(value: &[u8]) -> Result<bool, Refused> {
     let value: [u8; 4] = value.try_into().map_err(|_| INVALID)?;
     Ok(i32::from_ne_bytes(value) != 0)
-}
-
-/// As `ucma.c ucma_join_ip_multicast()`.
-pub(super) fn join_ip_mcast(call: &Call) -> Result<(), Refused> {
-    let command: abi::JoinIpMcast = call.input()?;
-    let group = address::parse_in6(&command.addr).ok_or(INVALID)?;
-    join(call, command.id, group, 0)
-}
-
-/// As `ucma.c ucma_join_multicast()`.
-pub(super) fn join_mcast(call: &Call) -> Result<(), Refused> {
-    let command: abi::JoinMcast = call.input()?;
-    call.check_room(size_of::<abi::CreateIdResponse>())?;
-    let group = address::parse_sized(&command.addr, command.addr_size).ok_or(INVALID)?;
-    join(call, command.id, group, command.join_flags)
-}
-
-fn join(call: &Call, id: u32, group: Address, flags: u16) -> Result<(), Refused> {
-    call.check_room(size_of::<abi::CreateIdResponse>())?;
-    // As a whole member, or only to send.
-    let state = match flags {
-        0 => 1 << 0,
-        1 => 1 << 3,
-        _ => return Err(INVALID),
-    };
-    let connection = call.find(id)?;
-    Ok(call.state.manager.join_multicast(connection, group, state)?)
-}
-
-/// As `ucma.c ucma_leave_multicast()`: nobody has joined.
-pub(super) fn leave_mcast(call: &Call) -> Result<(), Refused> {
-    call.check_room(size_of::<abi::DestroyIdResponse>())?;
-    let _command: abi::DestroyId = call.input()?;
-    Err(Refused(libc::ENOENT))
 }
 
 /// There is no such option.

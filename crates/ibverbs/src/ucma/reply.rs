@@ -1,22 +1,21 @@
 //! What commands answer, in the kernel's forms.
 
 use userdma_host::cm::{self, Address, Event, IbAddress, Query};
-use userdma_verbs::{AhAttr, PKey, QpAttr, QpAttrMask};
+use userdma_verbs::{PKey, QpAttr, QpAttrMask};
 
 use super::abi::{
     ConnParam, Ece, EventResponse, Param, PathRec, PathRecData, Plain, QueryAddrResponse, QueryPathResponse,
     QueryRouteResponse, UdParam,
 };
 use super::address;
-use super::table::Id;
-use crate::abi::QpCap;
-use crate::marshal::{KernAhAttr, KernQpAttr};
+use crate::convert::{c_ah_attr, c_qp_attr};
+use crate::marshal::{KernQpAttr, kern_ah_attr, kern_qp_attr};
 
-/// An event of `id`, which the program knows as `uid`.
-pub(super) fn event(event: &Event, uid: u64, id: Id) -> EventResponse {
+/// An event of the identifier or membership with this number, which the program knows as `uid`.
+pub(super) fn event(event: &Event, uid: u64, id: u32) -> EventResponse {
     let mut response = EventResponse {
         uid,
-        id: id.0,
+        id,
         event: event.kind as u32,
         status: event.status.cast_unsigned(),
         param: Param::zeroed(),
@@ -55,7 +54,7 @@ fn ud_param(ud: &cm::UdParam) -> UdParam {
     UdParam {
         qp_num: ud.qpn.get(),
         qkey: ud.qkey.get(),
-        ah_attr: ah_attr(&ud.ah),
+        ah_attr: kern_ah_attr(&c_ah_attr(&ud.ah)),
         private_data,
         private_data_len,
         reserved: [0; 7],
@@ -70,55 +69,11 @@ fn private_data(data: &[u8]) -> ([u8; 256], u8) {
     (room, len)
 }
 
-fn ah_attr(attr: &AhAttr) -> KernAhAttr {
-    KernAhAttr {
-        dgid: attr.grh.dgid.bytes(),
-        flow_label: attr.grh.flow_label,
-        sgid_index: attr.grh.sgid_index,
-        hop_limit: attr.grh.hop_limit,
-        traffic_class: attr.grh.traffic_class,
-        reserved_grh: 0,
-        dlid: 0,
-        sl: attr.sl,
-        src_path_bits: 0,
-        static_rate: 0,
-        is_global: u8::from(!attr.grh.dgid.is_zero()),
-        port_num: attr.port_num,
-        reserved: 0,
-    }
-}
-
 /// Attributes for a queue pair, and which of them count.
 pub(super) fn qp_attr(attr: &QpAttr, mask: QpAttrMask) -> KernQpAttr {
-    KernQpAttr {
-        qp_attr_mask: mask.bits(),
-        qp_state: attr.qp_state as u32,
-        cur_qp_state: attr.cur_qp_state as u32,
-        path_mtu: attr.path_mtu as u32,
-        path_mig_state: 0,
-        qkey: attr.qkey.get(),
-        rq_psn: attr.rq_psn.get(),
-        sq_psn: attr.sq_psn.get(),
-        dest_qp_num: attr.dest_qp_num.get(),
-        qp_access_flags: attr.qp_access_flags.bits(),
-        ah_attr: ah_attr(&attr.ah_attr),
-        alt_ah_attr: KernAhAttr { ..ah_attr(&AhAttr::default()) },
-        cap: QpCap { max_send_wr: 0, max_recv_wr: 0, max_send_sge: 0, max_recv_sge: 0, max_inline_data: 0 },
-        pkey_index: attr.pkey_index,
-        alt_pkey_index: 0,
-        en_sqd_async_notify: attr.en_sqd_async_notify.into(),
-        sq_draining: 0,
-        max_rd_atomic: attr.max_rd_atomic,
-        max_dest_rd_atomic: attr.max_dest_rd_atomic,
-        min_rnr_timer: attr.min_rnr_timer.code(),
-        port_num: attr.port_num,
-        timeout: attr.timeout.exponent(),
-        retry_cnt: attr.retry_cnt,
-        rnr_retry: attr.rnr_retry,
-        alt_port_num: 0,
-        alt_timeout: 0,
-        reserved: [0; 5],
-    }
+    let kern = kern_qp_attr(&c_qp_attr(attr), mask.bits());
+    // It is not what a query tells, where the state is the current one.
+    KernQpAttr { cur_qp_state: attr.cur_qp_state as u32, ..kern }
 }
 
 /// The device of an identifier: its number in the list, and its GUID.

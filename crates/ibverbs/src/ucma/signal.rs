@@ -8,7 +8,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use userdma_link::guard::GuardedFd;
+use userdma_link::guard::{self, GuardedFd};
 
 use super::known::{self, Key};
 use crate::answer::Refused;
@@ -59,14 +59,8 @@ impl Signal {
         if !self.is_raised {
             return;
         }
-        // A number of our own, so that what is read from is what was looked at.
-        // SAFETY: takes numbers, and makes a descriptor that is nobody's yet.
-        let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
-        if copy < 0 {
-            return;
-        }
-        // SAFETY: made just now.
-        let copy = unsafe { OwnedFd::from_raw_fd(copy) };
+        // So that what is read from is what was looked at.
+        let Some(copy) = copy_of(fd) else { return };
         if known::of_descriptor(copy.as_raw_fd()) == Some(key) && waiting(copy.as_fd()) > 0 {
             // SAFETY: room for one byte. It is there, so the call does not wait.
             let taken = unsafe { libc::syscall(libc::SYS_read, copy.as_raw_fd(), [0_u8].as_mut_ptr(), 1) };
@@ -79,6 +73,14 @@ impl AsFd for Signal {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.end.as_fd()
     }
+}
+
+/// A descriptor of our own for what is behind the program's, out of the way of the program's numbers.
+fn copy_of(fd: c_int) -> Option<GuardedFd> {
+    // SAFETY: takes numbers, and makes a descriptor that is nobody's yet.
+    let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, guard::lowest()) };
+    // SAFETY: made just now.
+    (copy >= 0).then(|| unsafe { OwnedFd::from_raw_fd(copy) }.into())
 }
 
 /// Bytes in a pipe.
@@ -137,6 +139,15 @@ mod tests {
         drop((theirs, copy));
         signal.raise();
         known::remove(key);
+    }
+
+    #[test]
+    fn a_copy_has_no_number_that_programs_choose() {
+        let (_signal, theirs) = Signal::new(libc::O_CLOEXEC).unwrap();
+        let copy = copy_of(theirs.as_raw_fd()).unwrap();
+        assert!(copy.as_raw_fd() >= guard::lowest() && guard::is_guarded(copy.as_raw_fd()));
+        assert_eq!(known::of_descriptor(copy.as_raw_fd()), known::of_descriptor(theirs.as_raw_fd()));
+        assert!(copy_of(-1).is_none());
     }
 
     #[test]

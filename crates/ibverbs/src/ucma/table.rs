@@ -3,6 +3,8 @@
 //! All of it is under one lock, which is held while nothing is asked of the connections: those tell events with their own lock
 //! held.
 
+mod memberships;
+
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::ffi::c_int;
@@ -14,6 +16,7 @@ use super::known::Key;
 use super::reply;
 use super::signal::Signal;
 use crate::answer::{INVALID, Refused};
+pub(super) use memberships::Membership;
 
 /// An identifier as programs name it: the smallest that is free, as the kernel's, since librdmacm keeps a table of them.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -24,6 +27,7 @@ pub(super) struct Table {
     entries: Vec<Option<Entry>>,
     free: BinaryHeap<Reverse<u32>>,
     by_connection: HashMap<CmId, Id>,
+    memberships: memberships::Memberships,
     channels: HashMap<Key, Channel>,
 }
 
@@ -52,6 +56,8 @@ struct Waiting {
     of: Id,
     /// Of such a request, the identifier that was made for it.
     request: Option<Id>,
+    /// Of a group that was joined: which membership.
+    membership: Option<Membership>,
     response: EventResponse,
 }
 
@@ -66,7 +72,14 @@ impl Table {
         (signal, self.end_all(|_, entry| entry.channel == key))
     }
 
-    pub(super) fn add(&mut self, connection: CmId, channel: Key, uid: u64) -> Id {
+    /// Gives a connection a number.
+    ///
+    /// # Errors
+    /// The channel was closed meanwhile, and what was on it is destroyed already.
+    pub(super) fn add(&mut self, connection: CmId, channel: Key, uid: u64) -> Result<Id, Refused> {
+        if !self.channels.contains_key(&channel) {
+            return Err(CLOSED);
+        }
         let entry = Entry { connection, channel, uid, reported: 0, backlog: 0, is_ending: false };
         let id = if let Some(Reverse(free)) = self.free.pop() {
             self.entries[free as usize] = Some(entry);
@@ -77,7 +90,7 @@ impl Table {
             id
         };
         self.by_connection.insert(connection, id);
-        id
+        Ok(id)
     }
 
     /// The connection of an identifier on this channel. As `ucma.c _ucma_find_context()`.
@@ -111,6 +124,7 @@ impl Table {
         };
         self.free.push(Reverse(id.0));
         self.by_connection.remove(&entry.connection);
+        self.memberships.remove_all(id);
         let requests = self.drop_events(id, entry.channel, fd);
         (entry.reported, self.end_all(|id, _| requests.contains(&id)))
     }
@@ -129,6 +143,9 @@ impl Table {
 
     /// Moves an identifier and its events to another channel; how many events the program has taken so far.
     pub(super) fn migrate(&mut self, id: Id, from: (c_int, Key), to: Key) -> Result<u32, Refused> {
+        if !self.channels.contains_key(&to) {
+            return Err(CLOSED);
+        }
         let entry = self.entry_mut(id, from.1)?;
         entry.channel = to;
         let reported = entry.reported;
@@ -165,8 +182,15 @@ impl Table {
         let Some(&id) = self.by_connection.get(&event.id) else { return true };
         let Some(Some(entry)) = self.entries.get(id.0 as usize) else { return true };
         let (uid, channel) = (entry.uid, entry.channel);
-        if uid != 0 {
-            self.queue(channel, Waiting { of: id, request: None, response: reply::event(event, uid, id) });
+        let membership = event.membership.map(Membership);
+        // Of a group the event names the membership.
+        let (name, number) = match membership {
+            Some(membership) => (self.memberships.uid(membership), membership.0),
+            None => (Some(uid), id.0),
+        };
+        if let Some(name) = name.filter(|_| uid != 0) {
+            let response = reply::event(event, name, number);
+            self.queue(channel, Waiting { of: id, request: None, membership, response });
         }
         true
     }
@@ -177,13 +201,16 @@ impl Table {
             return false;
         };
         let Some(Some(listener)) = self.entries.get_mut(of.0 as usize) else { return false };
-        if listener.is_ending || listener.backlog == 0 || !self.channels.contains_key(&listener.channel) {
+        if listener.is_ending || listener.backlog == 0 {
             return false;
         }
-        listener.backlog -= 1;
         let (uid, channel) = (listener.uid, listener.channel);
-        let id = self.add(event.id, channel, 0);
-        self.queue(channel, Waiting { of, request: Some(id), response: reply::event(event, uid, id) });
+        let Ok(id) = self.add(event.id, channel, 0) else { return false };
+        if let Some(Some(listener)) = self.entries.get_mut(of.0 as usize) {
+            listener.backlog -= 1;
+        }
+        let response = reply::event(event, uid, id.0);
+        self.queue(channel, Waiting { of, request: Some(id), membership: None, response });
         true
     }
 
@@ -201,14 +228,39 @@ impl Table {
         if let Err(refused) = take(&event.response) {
             return Some(Err(refused));
         }
-        let (of, is_request) = (event.of, event.request.is_some());
+        let (of, is_request, membership) = (event.of, event.request.is_some(), event.membership);
         channel.events.pop_front();
         channel.settle(fd, key);
         if let Some(Some(entry)) = self.entries.get_mut(of.0 as usize) {
             entry.reported += 1;
             entry.backlog += u32::from(is_request);
         }
+        if let Some(membership) = membership {
+            self.memberships.note_reported(membership);
+        }
         Some(Ok(()))
+    }
+
+    /// An identifier on this channel joins a group, which the program knows by `uid`.
+    pub(super) fn add_membership(&mut self, id: Id, channel: Key, uid: u64) -> Result<Membership, Refused> {
+        self.entry(id, channel)?;
+        Ok(self.memberships.add(id, uid))
+    }
+
+    /// It leaves the group: events that the program has not taken are dropped. How many it has. As `ucma.c ucma_leave_multicast()`.
+    pub(super) fn leave(
+        &mut self,
+        membership: Membership,
+        (fd, channel): (c_int, Key),
+    ) -> Result<u32, Refused> {
+        let of = self.memberships.owner(membership).ok_or(NO_ID)?;
+        self.entry(of, channel)?;
+        let reported = self.memberships.remove(membership);
+        if let Some(queue) = self.channels.get_mut(&channel) {
+            queue.events.retain(|event| event.membership != Some(membership));
+            queue.settle(fd, channel);
+        }
+        Ok(reported)
     }
 
     fn queue(&mut self, channel: Key, event: Waiting) {
@@ -258,6 +310,8 @@ impl Channel {
     }
 }
 
+/// The program has closed the channel.
+const CLOSED: Refused = Refused(libc::EBADF);
 /// There is no such identifier.
 const NO_ID: Refused = Refused(libc::ENOENT);
 

@@ -135,6 +135,11 @@ impl Local {
         Ok(Self { ip, scope_id })
     }
 
+    /// A group, and the index of the interface that it is joined on.
+    pub(super) fn group(ip: IpAddr, interface: u32) -> Self {
+        Self { ip, scope_id: interface }
+    }
+
     pub(super) fn at(self, port: u16) -> SocketAddr {
         match self.ip {
             IpAddr::V4(ip) => (ip, port).into(),

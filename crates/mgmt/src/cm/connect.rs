@@ -15,7 +15,7 @@ impl Cm {
     /// # Errors
     /// [`Failure`]; nothing was sent then.
     pub fn send_req(&mut self, now: Time, params: &ReqParams<'_>) -> Result<ConnId, Failure> {
-        let port = *self.ports.get(&params.port).ok_or(Failure::NoPort)?;
+        let port = *self.ports.get(&params.port).ok_or(Failure::NoPort(params.port))?;
         let req = req(params, port.guid)?;
         let peer = Peer { port: params.port, local: params.from, remote: params.to };
         let wait = time::answer_time(params.path.packet_life_time, params.remote_response_timeout);
@@ -45,11 +45,8 @@ impl Cm {
     /// # Errors
     /// [`Failure`], such as another state than that the REQ was received.
     pub fn send_rep(&mut self, now: Time, conn: ConnId, params: &RepParams<'_>) -> Result<(), Failure> {
-        let state = self.owned(conn)?;
-        if !matches!(state.state, State::ReqReceived { .. }) {
-            return Err(Failure::State(state.state.name()));
-        }
-        let port = *self.ports.get(&state.peer.port).ok_or(Failure::NoPort)?;
+        let state = self.owned_in(conn, |state| matches!(state, State::ReqReceived { .. }))?;
+        let port = *self.ports.get(&state.peer.port).ok_or(Failure::NoPort(state.peer.port))?;
         let rep = Rep {
             local_comm_id: conn.0,
             remote_comm_id: state.remote_id,
@@ -80,11 +77,8 @@ impl Cm {
     ///
     /// # Errors
     /// [`Failure`], such as another state than that the REP was received.
-    pub fn send_rtu(&mut self, _now: Time, conn: ConnId, private_data: &[u8]) -> Result<(), Failure> {
-        let state = self.owned(conn)?;
-        if !matches!(state.state, State::RepReceived { .. }) {
-            return Err(Failure::State(state.state.name()));
-        }
+    pub fn send_rtu(&mut self, conn: ConnId, private_data: &[u8]) -> Result<(), Failure> {
+        let state = self.owned_in(conn, |state| matches!(state, State::RepReceived { .. }))?;
         let rtu =
             Rtu { local_comm_id: conn.0, remote_comm_id: state.remote_id, private_data: data(private_data)? };
         let mad = rtu.build(state.transaction_id);
@@ -97,11 +91,8 @@ impl Cm {
     ///
     /// # Errors
     /// [`Failure`], such as another state than that the REP was sent.
-    pub fn establish(&mut self, _now: Time, conn: ConnId) -> Result<(), Failure> {
-        let state = self.owned(conn)?;
-        if !matches!(state.state, State::RepSent(_)) {
-            return Err(Failure::State(state.state.name()));
-        }
+    pub fn establish(&mut self, conn: ConnId) -> Result<(), Failure> {
+        self.owned_in(conn, |state| matches!(state, State::RepSent(_)))?;
         self.table.enter(conn.0, State::Established { rtu: None, lap: LapState::Quiet }, None);
         self.tell(conn.0, Event::Established);
         Ok(())
@@ -157,7 +148,7 @@ impl Cm {
         Ok(())
     }
 
-    /// As [`Cm::send_mra`], but the peer is only told when it asks again. As `core/cm.c ib_prepare_cm_mra()`.
+    /// As [`Cm::send_mra`], but the peer is only told when it asks again. As `cm.c ib_prepare_cm_mra()`.
     ///
     /// # Errors
     /// As those of [`Cm::send_mra`].
@@ -248,10 +239,10 @@ fn req(params: &ReqParams<'_>, guid: u64) -> Result<Req, Failure> {
     let service = match params.qp_type {
         QpType::Rc => TransportService::Rc,
         QpType::Uc => TransportService::Uc,
-        QpType::Ud | QpType::XrcSend | QpType::XrcRecv => return Err(Failure::ServiceType),
+        other @ (QpType::Ud | QpType::XrcSend | QpType::XrcRecv) => return Err(Failure::ServiceType(other)),
     };
     let path = &params.path;
-    // As `core/cm.c cm_format_req()`: LIDs mean something on one subnet only, and routes cross subnets.
+    // As `cm.c cm_format_req()`: LIDs mean something on one subnet only, and routes cross subnets.
     let lid = Lid::new(if path.hop_limit <= 1 { 0 } else { 0xffff });
     Ok(Req {
         vendor_id: params.ece.vendor_id,

@@ -16,10 +16,7 @@ impl Cm {
     /// # Errors
     /// [`Failure`], such as a connection that is not established.
     pub fn send_dreq(&mut self, now: Time, conn: ConnId, private_data: &[u8]) -> Result<(), Failure> {
-        let state = self.owned(conn)?;
-        if !matches!(state.state, State::Established { .. }) {
-            return Err(Failure::State(state.state.name()));
-        }
+        self.owned_in(conn, |state| matches!(state, State::Established { .. }))?;
         let private_data = data(private_data)?;
         self.begin_dreq(now, conn.0, private_data);
         Ok(())
@@ -62,7 +59,7 @@ impl Cm {
         }
     }
 
-    /// As `core/cm.c cm_destroy_id()`, but that a DREQ is sent again until it is answered.
+    /// As `cm.c cm_destroy_id()`, but that a DREQ is sent again until it is answered.
     fn say_goodbye(&mut self, now: Time, conn: ConnId) {
         let Some(state) = self.table.get(conn.0) else { return };
         match state.state {

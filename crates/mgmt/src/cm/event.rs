@@ -90,3 +90,14 @@ pub enum Event {
     /// No answer to the SIDR_REQ.
     SidrError,
 }
+
+impl Event {
+    /// Whose request it is, if it is one.
+    pub(super) const fn listener(&self) -> Option<ListenId> {
+        if let Self::Req { listener, .. } | Self::SidrReq { listener, .. } = self {
+            Some(*listener)
+        } else {
+            None
+        }
+    }
+}

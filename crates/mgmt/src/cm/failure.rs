@@ -1,6 +1,8 @@
 //! Why a call does nothing.
 
-use userdma_verbs::Errno;
+use userdma_verbs::{Errno, QpType};
+
+use super::PortId;
 
 /// Why a call was refused. Nothing has happened then.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
@@ -13,7 +15,7 @@ pub enum Failure {
     #[error("not possible in state {0}")]
     State(&'static str),
     /// More bytes than the message has room for.
-    #[error("{len} bytes, {max} fit")]
+    #[error("{len} bytes in a field of {max}")]
     TooLong {
         /// How many.
         len: usize,
@@ -21,11 +23,11 @@ pub enum Failure {
         max: usize,
     },
     /// A service type that is neither reliable nor unreliable connection.
-    #[error("only reliable and unreliable connections can be made")]
-    ServiceType,
+    #[error("service type {0:?}: only reliable and unreliable connections can be made")]
+    ServiceType(QpType),
     /// A port that was not added.
-    #[error("no such port")]
-    NoPort,
+    #[error("{0:?} was not added")]
+    NoPort(PortId),
     /// The service is listened to already.
     #[error("the service is listened to already")]
     InUse,
@@ -38,8 +40,10 @@ impl Failure {
     /// The number that the kernel's calls return.
     pub const fn errno(&self) -> Errno {
         match self {
-            Self::NoConnection | Self::State(_) | Self::TooLong { .. } | Self::ServiceType => Errno::Einval,
-            Self::NoPort => Errno::Eaddrnotavail,
+            Self::NoConnection | Self::State(_) | Self::TooLong { .. } | Self::ServiceType(_) => {
+                Errno::Einval
+            }
+            Self::NoPort(_) => Errno::Eaddrnotavail,
             Self::InUse => Errno::Ebusy,
             Self::NoIds => Errno::Enomem,
         }

@@ -15,10 +15,9 @@ impl Cm {
     /// # Errors
     /// [`Failure`], such as a connection that is not established or has proposed one already.
     pub fn send_lap(&mut self, now: Time, conn: ConnId, lap: &Lap) -> Result<(), Failure> {
-        let state = self.owned(conn)?;
-        if !matches!(state.state, State::Established { lap: LapState::Quiet | LapState::Answered(..), .. }) {
-            return Err(Failure::State(state.state.name()));
-        }
+        let state = self.owned_in(conn, |state| {
+            matches!(state, State::Established { lap: LapState::Quiet | LapState::Answered(..), .. })
+        })?;
         let lap = Lap {
             local_comm_id: conn.0,
             remote_comm_id: state.remote_id,

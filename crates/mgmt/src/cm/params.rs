@@ -47,7 +47,7 @@ pub struct ReqParams<'a> {
     pub local_response_timeout: u8,
     /// Times that messages are sent again: 0 ..= 15.
     pub max_cm_retries: u8,
-    /// At most 92 bytes for the service.
+    /// At most as many bytes for the service as a REQ has room for.
     pub private_data: &'a [u8],
     /// What the adapters could agree about.
     pub ece: Ece,
@@ -95,7 +95,7 @@ pub struct SidrReqParams<'a> {
     pub timeout: u8,
     /// Times that it is sent again: 0 ..= 15.
     pub max_cm_retries: u8,
-    /// At most 216 bytes for the service.
+    /// At most as many bytes for the service as a SIDR_REQ has room for.
     pub private_data: &'a [u8],
 }
 

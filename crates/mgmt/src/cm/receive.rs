@@ -55,7 +55,7 @@ impl Cm {
         }
     }
 
-    /// As `core/cm.c cm_req_handler()` and `core/cm.c cm_match_req()`.
+    /// As `cm.c cm_req_handler()` and `cm.c cm_match_req()`.
     fn handle_req(&mut self, from: &Context<'_>, req: Req) {
         let remote = from.peer.remote;
         let key = RequestKey::Connection(remote, req.local_ca_guid, req.local_comm_id);
@@ -94,7 +94,7 @@ impl Cm {
         self.tell(id, Event::Req { listener, port, from: remote, to, req, ece });
     }
 
-    /// A request came again: what was said about it is said again. As `core/cm.c cm_dup_req_handler()`, and beyond it
+    /// A request came again: what was said about it is said again. As `cm.c cm_dup_req_handler()`, and beyond it
     /// a REP, REJ or SIDR_REP is repeated at once.
     pub(super) fn repeat_answer(&mut self, from: &Context<'_>, id: u32) {
         let Some(conn) = self.table.of_peer(id, &from.peer) else { return self.ignore() };
@@ -129,7 +129,7 @@ impl Cm {
         self.transmit(id, answer);
     }
 
-    /// As `core/cm.c cm_rep_handler()`.
+    /// As `cm.c cm_rep_handler()`.
     fn handle_rep(&mut self, from: &Context<'_>, rep: Rep) {
         let id = rep.remote_comm_id;
         let Some(conn) = self.table.of_peer(id, &from.peer) else { return self.answer_as_unknown(from) };
@@ -205,7 +205,7 @@ impl Cm {
         }
     }
 
-    /// As `core/cm.c cm_rej_handler()`; a REJ after the REP crossed ours is taken, too.
+    /// As `cm.c cm_rej_handler()`; a REJ after the REP crossed ours is taken, too.
     fn handle_rej(&mut self, from: &Context<'_>, rej: Rej) {
         let Some(id) = self.find_rejected(from, &rej) else { return self.ignore() };
         let Some(conn) = self.table.get(id) else { return };
@@ -251,21 +251,19 @@ impl Cm {
         is_known.then_some(rej.remote_comm_id)
     }
 
-    /// As `core/cm.c cm_mra_handler()`, but that each message that is sent again may be asked to wait again.
+    /// As `cm.c cm_mra_handler()`, but that each message that is sent again may be asked to wait again.
     fn handle_mra(&mut self, from: &Context<'_>, mra: &Mra) {
         let id = mra.remote_comm_id;
         let Some(conn) = self.table.of_peer(id, &from.peer) else { return self.ignore() };
         let is_known = conn.remote_id == mra.local_comm_id || conn.remote_id == 0;
-        let transaction_id = match (&conn.state, mra.message) {
-            (State::ReqSent(_), RejectedMessage::Req) | (State::RepSent(_), RejectedMessage::Rep) => {
-                conn.transaction_id
-            }
-            (State::Established { lap: LapState::Sent(_), .. }, RejectedMessage::Other) => {
-                self.transaction_id(id)
-            }
-            _ => return self.ignore(),
+        let is_lap = matches!(conn.state, State::Established { lap: LapState::Sent(_), .. });
+        let asked = match mra.message {
+            RejectedMessage::Req if matches!(conn.state, State::ReqSent(_)) => Some(conn.transaction_id),
+            RejectedMessage::Rep if matches!(conn.state, State::RepSent(_)) => Some(conn.transaction_id),
+            RejectedMessage::Other if is_lap => Some(self.transaction_id(id)),
+            RejectedMessage::Req | RejectedMessage::Rep | RejectedMessage::Other => None,
         };
-        if !is_known || transaction_id != from.transaction_id {
+        if !is_known || asked != Some(from.transaction_id) {
             return self.ignore();
         }
         let patience = time::timeout(mra.service_timeout) + time::timeout(conn.ack_timeout);
@@ -278,7 +276,7 @@ impl Cm {
         self.tell(id, Event::Mra);
     }
 
-    /// As `core/cm.c cm_dreq_handler()`; a DREQ may also come before our RTU, from a peer that saw data first.
+    /// As `cm.c cm_dreq_handler()`; a DREQ may also come before our RTU, from a peer that saw data first.
     fn handle_dreq(&mut self, from: &Context<'_>, dreq: &Dreq) {
         let Some(id) = self.find(from, dreq.remote_comm_id, dreq.local_comm_id) else {
             return self.answer_as_unknown(from);

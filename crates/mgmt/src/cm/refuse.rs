@@ -6,7 +6,7 @@ use userdma_wire::mad::{Data, Header, MAD_LEN};
 
 use super::types::Peer;
 
-/// A REJ whose ids are those of the message, whose first fields they are, exchanged. As `core/cm.c cm_issue_rej()`.
+/// A REJ whose ids are those of the message, whose first fields they are, exchanged. As `cm.c cm_issue_rej()`.
 pub(super) fn refusal(
     mad: &[u8],
     transaction_id: u64,
@@ -42,7 +42,7 @@ pub(super) fn check_req(peer: &Peer, req: &Req) -> Result<(), (RejectReason, Vec
     } else if local != peer.local || remote != peer.remote {
         // Nobody connects another: the queue pairs are those of the two that talk.
         Err((RejectReason::InvalidGid, Gid::from(peer.local).bytes().to_vec()))
-    } else if !Mtu::ALL.iter().any(|&mtu| mtu as u8 == req.path_mtu) {
+    } else if Mtu::from_code(req.path_mtu.into()).is_none() {
         Err((RejectReason::InvalidPathMtu, vec![Mtu::Mtu4096 as u8]))
     } else {
         Ok(())

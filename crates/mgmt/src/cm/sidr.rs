@@ -17,7 +17,7 @@ impl Cm {
     /// # Errors
     /// [`Failure`]; nothing was sent then.
     pub fn send_sidr_req(&mut self, now: Time, params: &SidrReqParams<'_>) -> Result<ConnId, Failure> {
-        let port = *self.ports.get(&params.port).ok_or(Failure::NoPort)?;
+        let port = *self.ports.get(&params.port).ok_or(Failure::NoPort(params.port))?;
         let private_data = data(params.private_data)?;
         let peer = Peer { port: params.port, local: params.from, remote: params.to };
         let id = self.table.insert(port.slot, Conn::new(peer, 0)).ok_or(Failure::NoIds)?;
@@ -44,10 +44,7 @@ impl Cm {
         conn: ConnId,
         params: &SidrRepParams<'_>,
     ) -> Result<(), Failure> {
-        let state = self.owned(conn)?;
-        if !matches!(state.state, State::SidrReqReceived) {
-            return Err(Failure::State(state.state.name()));
-        }
+        let state = self.owned_in(conn, |state| matches!(state, State::SidrReqReceived))?;
         let rep = SidrRep {
             request_id: state.remote_id,
             status: params.status,

@@ -14,7 +14,7 @@ pub(super) fn answer_time(packet_life_time: u8, response_timeout: u8) -> Duratio
 }
 
 /// The local ACK timeout of a path whose other end takes `ack_delay` to acknowledge, as exponents: the longer of the
-/// round trip and the delay, and one more where both are alike. As `core/cm.c cm_ack_timeout()`.
+/// round trip and the delay, and one more where both are alike. As `cm.c cm_ack_timeout()`.
 pub(crate) fn ack_timeout(ack_delay: u8, packet_life_time: u8) -> u8 {
     let round_trip = packet_life_time.saturating_add(1);
     let longer = round_trip.max(ack_delay);
@@ -22,7 +22,7 @@ pub(crate) fn ack_timeout(ack_delay: u8, packet_life_time: u8) -> u8 {
     longer.saturating_add(u8::from(is_alike)).min(31)
 }
 
-/// How long a connection stays in timewait. As `core/cm.c cm_enter_timewait()`, where it is the ACK timeout.
+/// How long a connection stays in timewait. As `cm.c cm_enter_timewait()`, where it is the ACK timeout.
 pub(super) fn timewait(ack_timeout: u8) -> Duration {
     timeout(ack_timeout).min(MAX_TIMEWAIT)
 }

@@ -39,7 +39,7 @@ impl Cm {
     }
 
     /// No answer has come. The peer is told, as it may be there and only its answer not have come.
-    /// As `core/cm.c cm_process_send_error()`, which tells nothing.
+    /// As `cm.c cm_process_send_error()`, which tells nothing.
     fn give_up(&mut self, now: Time, id: u32) {
         let Some(conn) = self.table.get(id) else { return };
         let guid = self.ports.get(&conn.peer.port).map_or(0, |port| port.guid);

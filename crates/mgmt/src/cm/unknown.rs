@@ -49,8 +49,8 @@ pub fn answer_unknown(mad: &[u8]) -> Option<[u8; MAD_LEN]> {
     }
 }
 
-/// Who reads or sets an attribute is told: of this class what it is here, of all else that it is not known. As the
-/// kernel's generate_unmatched_resp() in mad.c.
+/// Who reads or sets an attribute is told: of this class what it is here, of all else that it is not known. As
+/// `mad.c generate_unmatched_resp()`.
 fn answer_question(mad: &[u8]) -> Option<[u8; MAD_LEN]> {
     let header = Header::parse(mad).ok()?;
     let is_question = matches!(header.method, Header::METHOD_GET | Header::METHOD_SET);

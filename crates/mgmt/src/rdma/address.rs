@@ -38,6 +38,12 @@ impl PortSpace {
     pub const fn service_id(self, port: u16) -> u64 {
         (self as u64) << 16 | port as u64
     }
+
+    /// The port that such a service identifier stands for.
+    pub const fn port_of(service_id: u64) -> u16 {
+        // Sixteen bits are left.
+        (service_id & 0xffff) as u16
+    }
 }
 
 /// An address that an identifier is bound to or resolves.

@@ -115,5 +115,5 @@ pub(super) fn ah_of(path: &PathRecord, device: &Device) -> AhAttr {
 }
 
 fn refused(wanted: &'static str) -> CmError {
-    CmError::State { call: "queue pair attributes", wanted }
+    CmError::State { call: "init_qp_attr", wanted }
 }

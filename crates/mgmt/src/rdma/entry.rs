@@ -53,6 +53,8 @@ pub(super) struct Link {
 pub(super) struct Held {
     pub(super) port: PortId,
     pub(super) reservation: u32,
+    /// The machine passes on requests that come to the device for it.
+    pub(super) listens: bool,
 }
 
 /// An identifier.

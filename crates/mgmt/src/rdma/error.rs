@@ -10,11 +10,11 @@ pub enum CmError {
     #[error("no such identifier")]
     NoId,
     /// The identifier is not in a state that allows this.
-    #[error("{call} is not possible now: {wanted}")]
+    #[error("{call} is not possible now: it needs {wanted}")]
     State {
         /// The call.
         call: &'static str,
-        /// What would be right.
+        /// What the identifier would have to be or have.
         wanted: &'static str,
     },
     /// An argument has a value that is not possible.
@@ -26,6 +26,14 @@ pub enum CmError {
         value: u64,
         /// What would be right.
         allowed: &'static str,
+    },
+    /// More private data than the message has room for.
+    #[error("{len} bytes of private data, at most {max} fit")]
+    PrivateData {
+        /// How many there are.
+        len: usize,
+        /// How many fit.
+        max: usize,
     },
     /// The addresses are of different families, or of one that is not known.
     #[error("addresses of this family are not possible here")]
@@ -63,7 +71,7 @@ impl CmError {
     pub const fn errno(&self) -> i32 {
         match self {
             Self::NoId => ENOENT,
-            Self::State { .. } | Self::Value { .. } => EINVAL,
+            Self::State { .. } | Self::Value { .. } | Self::PrivateData { .. } => EINVAL,
             Self::Family => EAFNOSUPPORT,
             Self::Service => EPROTONOSUPPORT,
             Self::NoDevice(_) => ENODEV,
@@ -76,10 +84,11 @@ impl CmError {
 }
 
 const ENOENT: i32 = 2;
-const ENODEV: i32 = 19;
-const EINVAL: i32 = 22;
+pub(super) const ENODEV: i32 = 19;
+pub(super) const EINVAL: i32 = 22;
 const ENOSYS: i32 = 38;
 const EPROTONOSUPPORT: i32 = 93;
 const EAFNOSUPPORT: i32 = 97;
 const EADDRINUSE: i32 = 98;
 const EADDRNOTAVAIL: i32 = 99;
+pub(super) const ETIMEDOUT: i32 = 110;

@@ -53,6 +53,8 @@ pub struct Event {
     pub status: i32,
     /// Of [`EventKind::ConnectRequest`]: who was asked.
     pub listener: Option<CmId>,
+    /// Of [`EventKind::MulticastJoin`] and [`EventKind::MulticastError`]: which membership, as the call named it.
+    pub membership: Option<u32>,
     /// What the peer says.
     pub param: Param,
 }

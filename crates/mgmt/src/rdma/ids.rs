@@ -2,8 +2,10 @@
 
 mod bind;
 mod connect;
+mod devices;
 mod handle;
 mod listen;
+mod multicast;
 mod request;
 mod resolve;
 
@@ -15,11 +17,13 @@ use userdma_verbs::{Gid, Psn, QpType, Time};
 
 use crate::cm::{Arrival, Cm, ConnId, Outgoing, PortId};
 use crate::rdma::entry::{Entry, State};
+use crate::rdma::error::ENODEV;
 use crate::rdma::system::{Device, System};
 use crate::rdma::{
     Address, CmError, CmId, CmOption, ConnParam, Event, EventKind, Param, PortSpace, Query, UdParam,
 };
 use listen::Listeners;
+pub use listen::Listening;
 
 /// The identifiers of a process, and the connections below them.
 #[derive(Debug)]
@@ -31,6 +35,8 @@ pub struct Ids {
     conns: HashMap<ConnId, CmId>,
     pub(super) devices: HashMap<PortId, Device>,
     listeners: Listeners,
+    /// Devices that wildcards have been told of.
+    known_devices: usize,
     events: VecDeque<Event>,
     wills: VecDeque<WillChange>,
 }
@@ -57,6 +63,7 @@ impl Ids {
             conns: HashMap::new(),
             devices: HashMap::new(),
             listeners: Listeners::default(),
+            known_devices: 0,
             events: VecDeque::new(),
             wills: VecDeque::new(),
         }
@@ -110,16 +117,24 @@ impl Ids {
             CmOption::Tos(tos) => entry.tos = tos,
             CmOption::ReuseAddr(reuse) => {
                 let is_right = entry.state == State::Idle || reuse && entry.state != State::Listen;
-                entry.check(is_right, "reuse address", "before it is bound")?;
+                entry.check(is_right, "reuse address", "an identifier that is not bound")?;
                 entry.reuse_address = reuse;
             }
             CmOption::AfOnly(only) => {
                 let is_right = matches!(entry.state, State::Idle | State::AddrBound);
-                entry.check(is_right, "address family only", "before it listens or resolves")?;
+                entry.check(
+                    is_right,
+                    "address family only",
+                    "an identifier that neither listens nor resolves",
+                )?;
                 entry.af_only = Some(only);
             }
             CmOption::AckTimeout(code) => {
-                entry.check(entry.qp_type == QpType::Rc, "ACK timeout", "of reliable connections")?;
+                entry.check(
+                    entry.qp_type == QpType::Rc,
+                    "ACK timeout",
+                    "an identifier of reliable connections",
+                )?;
                 if code > 31 {
                     let (value, allowed) = (code.into(), "0 ..= 31");
                     return Err(CmError::Value { what: "ACK timeout", value, allowed });
@@ -210,12 +225,20 @@ impl Ids {
         self.cm.remove_port(port);
     }
 
-    /// A device has gone: its identifiers are good for nothing any more. As `cma.c cma_process_remove()`.
+    /// A device has gone: its identifiers are good for nothing any more. As `cma.c cma_process_remove()`. Whoever listens on all
+    /// devices is told, too, if that was the last one: the kernel lets him wait.
     pub fn remove_port(&mut self, port: PortId) {
         self.close_port(port);
+        self.forget_listeners_of(port);
         let mut gone = Vec::new();
         for (&id, entry) in &mut self.table {
+            let held = entry.held.len();
             entry.held.retain(|held| held.port != port);
+            if entry.state == State::Listen && entry.port.is_none() && held > 0 && entry.held.is_empty() {
+                // It stays what it is: another device may appear.
+                gone.push(id);
+                continue;
+            }
             if entry.port != Some(port) || entry.state == State::DeviceRemoval {
                 continue;
             }
@@ -239,6 +262,19 @@ impl Ids {
         }
         self.table.values_mut().for_each(|entry| entry.conn = None);
         self.events.clear();
+    }
+
+    /// Connections that this side has ended and whose peers have not said that they know: what is sent to each until it does.
+    pub fn unanswered(&self) -> Vec<WillChange> {
+        let will = |(conn, will): (ConnId, Outgoing)| WillChange { port: will.port, conn, will: Some(will) };
+        self.cm.goodbyes().map(will).collect()
+    }
+
+    /// All devices are let go, whatever is there; which they were.
+    pub fn remove_ports(&mut self) -> Vec<PortId> {
+        let ports: Vec<_> = self.devices.keys().copied().collect();
+        ports.iter().for_each(|&port| self.remove_port(port));
+        ports
     }
 
     /// Whether devices are open.
@@ -288,7 +324,7 @@ impl Ids {
     fn tell(&mut self, id: CmId, kind: EventKind, status: i32) {
         let is_ud = self.table.get(&id).is_some_and(Entry::is_ud);
         let param = if is_ud { Param::Ud(UdParam::default()) } else { Param::Conn(ConnParam::default()) };
-        self.events.push_back(Event { id, kind, status, listener: None, param });
+        self.events.push_back(Event { id, kind, status, listener: None, membership: None, param });
     }
 
     /// Tells of a connection's will, if it is another one now.
@@ -309,5 +345,3 @@ impl Ids {
         }
     }
 }
-
-const ENODEV: i32 = 19;

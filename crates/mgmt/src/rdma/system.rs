@@ -20,25 +20,26 @@ pub struct Device {
     pub mtu: Mtu,
 }
 
-/// A port that is wanted on a device.
+/// A port of an address that connections come to or from: what the kernel's `cma.c cma_get_port()` looks at.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct PortRequest {
-    /// Where ports are counted.
+    /// Each port space has ports of its own.
     pub space: PortSpace,
-    /// The port; 0 for one that is free.
+    /// The port; 0 for one of 32768 ..= 60999 that nobody has.
     pub port: u16,
-    /// One of the device's addresses, or the wildcard of its family.
+    /// One of the device's addresses, or an unspecified one, which stands for all of its family; `::` also for those of
+    /// IPv4, unless `af_only`.
     pub address: IpAddr,
-    /// Whether it may be shared with others who say so, as long as nobody listens.
+    /// Others that want this, too, may have the port as long as none of them listens.
     pub reuse_address: bool,
-    /// Whether a wildcard of IPv6 leaves IPv4 alone.
+    /// `::` stands for addresses of IPv6 only.
     pub af_only: bool,
 }
 
 /// A port that is reserved.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Reservation {
-    /// By which it is given back.
+    /// By which the device names it.
     pub id: u32,
     /// The port.
     pub port: u16,
@@ -76,12 +77,9 @@ pub trait System {
     /// Gives a port back.
     fn release(&mut self, port: PortId, reservation: u32);
 
-    /// Requests for a service that come to the device, or to one of its addresses, are wanted from now on.
+    /// Requests for a service that come to the device, or to one of its addresses, are not wanted any more. Once for each time that
+    /// the machine agreed to what [`Ids::listen`] wants.
     ///
-    /// # Errors
-    /// Another process on the address has it.
-    fn listen(&mut self, port: PortId, service_id: u64, on: Option<IpAddr>) -> Result<(), CmError>;
-
-    /// They are not wanted any more. Once for each [`System::listen`].
+    /// [`Ids::listen`]: crate::rdma::Ids::listen
     fn unlisten(&mut self, port: PortId, service_id: u64, on: Option<IpAddr>);
 }

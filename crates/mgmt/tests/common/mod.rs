@@ -131,7 +131,7 @@ impl One {
     /// As [`One::ask`], up to a connection.
     pub(crate) fn connect(&mut self) -> (ConnId, u64) {
         let (conn, transaction_id) = self.ask_and_hear();
-        self.cm.send_rtu(self.now, conn, b"rtu").unwrap();
+        self.cm.send_rtu(conn, b"rtu").unwrap();
         self.sent_one();
         self.quiet();
         (conn, transaction_id)

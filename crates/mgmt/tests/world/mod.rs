@@ -29,6 +29,8 @@ pub struct Machine {
     pub books: Rc<RefCell<Books>>,
     /// Devices that cannot be opened.
     pub broken: Vec<PortId>,
+    /// Devices on which somebody else listens to everything.
+    pub deaf: Vec<PortId>,
     /// From where the machine sends; `None`: nowhere.
     pub source: Option<IpAddr>,
     pub opened: Vec<PortId>,
@@ -86,15 +88,34 @@ impl System for Machine {
         assert!(self.books.borrow_mut().ports.remove(&reservation).is_some(), "it was reserved");
     }
 
-    fn listen(&mut self, port: PortId, service_id: u64, on: Option<IpAddr>) -> Result<(), CmError> {
-        self.books.borrow_mut().listens.push((service_id, port, on));
-        Ok(())
-    }
-
     fn unlisten(&mut self, port: PortId, service_id: u64, on: Option<IpAddr>) {
         let listens = &mut self.books.borrow_mut().listens;
         let at = listens.iter().position(|there| *there == (service_id, port, on));
         listens.swap_remove(at.expect("it was listened to"));
+    }
+}
+
+/// Listens, with whatever the machine says at once.
+pub fn listen(ids: &mut Ids, machine: &mut Machine, id: CmId) -> Result<(), CmError> {
+    let wanted = ids.listen(machine, id)?;
+    for port in wanted.ports {
+        if machine.deaf.contains(&port) {
+            ids.give_up_listening(machine, id);
+            return Err(CmError::PortTaken(0));
+        }
+        machine.books.borrow_mut().listens.push((wanted.service_id, port, wanted.on));
+        assert!(ids.note_listening(id, port));
+    }
+    Ok(())
+}
+
+/// Has wildcards listen on devices that have appeared.
+pub fn listen_on_new_devices(ids: &mut Ids, machine: &mut Machine) {
+    for (id, port) in ids.poll_new_devices(machine) {
+        if let Ok(Some(wanted)) = ids.listen_also(machine, id, port) {
+            machine.books.borrow_mut().listens.push((wanted.service_id, port, wanted.on));
+            assert!(ids.note_listening(id, port));
+        }
     }
 }
 
@@ -125,7 +146,8 @@ impl World {
             let source = Some(addresses[0]);
             let devices = vec![(PortId(0), addresses)];
             let books = Rc::new(RefCell::new(Books::default()));
-            let machine = Machine { devices, books, broken: Vec::new(), source, opened: Vec::new() };
+            let (broken, deaf, opened) = (Vec::new(), Vec::new(), Vec::new());
+            let machine = Machine { devices, books, broken, deaf, source, opened };
             Process { ids: Ids::new(seed as u64), machine, events: Vec::new(), wills: HashMap::new() }
         });
         Self {
@@ -231,7 +253,7 @@ impl World {
         let Process { ids, machine, .. } = &mut self.processes[at];
         let id = ids.create(space, QpType::Rc);
         ids.bind(machine, id, on.parse::<SocketAddr>().unwrap().into()).unwrap();
-        ids.listen(machine, id).unwrap();
+        listen(ids, machine, id).unwrap();
         id
     }
 

@@ -5,11 +5,10 @@ use std::time::Duration;
 use rand::RngExt;
 use rand::rngs::SmallRng;
 use userdma_mgmt::cm::{Cm, ConnId, Event, RepParams, ReqParams};
-use userdma_mgmt::rdma::{Ece, PathRecord};
-use userdma_verbs::{Gid, Mtu, PKey, Psn, QpType, Qpn, Time};
+use userdma_verbs::{Psn, Qpn, Time};
 use userdma_wire::mad::cm::{AprStatus, Lap, RejectReason};
 
-use super::{PORT, address};
+use super::{address, params};
 
 /// How the programs are. Probabilities.
 #[derive(Clone, Copy, Debug)]
@@ -293,14 +292,14 @@ impl Programs {
                 diary.server = Stage::None;
             }
             Act::Ready { .. } => {
-                if cm.send_rtu(now, id, &number.to_be_bytes()).is_ok() {
+                if cm.send_rtu(id, &number.to_be_bytes()).is_ok() {
                     diary.ready = true;
                     self.established(rng, diary, &mut plan, place, id);
                 }
             }
             // Data comes from a client that is ready only.
             Act::Data { .. } if diary.ready => {
-                let _ = cm.establish(now, id);
+                let _ = cm.establish(id);
             }
             Act::Data { .. } => {}
             Act::Propose { .. } => {
@@ -327,56 +326,14 @@ impl Programs {
     }
 }
 
-/// What a client asks for; addresses and data are the world's.
-pub(super) fn req_params(number: u32) -> ReqParams<'static> {
-    ReqParams {
-        port: PORT,
-        from: address(0),
-        to: address(1),
-        service_id: super::SERVICE,
-        qpn: Qpn::new(0x10_0000 + number),
-        qp_type: QpType::Rc,
-        starting_psn: Psn::new(number),
-        responder_resources: 1,
-        initiator_depth: 1,
-        retry_count: 7,
-        rnr_retry_count: 7,
-        flow_control: false,
-        srq: false,
-        path: PathRecord {
-            sgid: Gid::default(),
-            dgid: Gid::default(),
-            flow_label: 0,
-            hop_limit: 64,
-            traffic_class: 0,
-            sl: 0,
-            pkey: PKey::DEFAULT,
-            mtu: Mtu::Mtu1024,
-            rate: 0,
-            packet_life_time: 16,
-        },
-        ack_timeout: 17,
-        remote_response_timeout: 20,
-        local_response_timeout: 20,
-        max_cm_retries: 15,
-        private_data: &[],
-        ece: Ece::default(),
-    }
+/// What a client asks for; the private data are the world's.
+pub(super) fn req_params(client: usize, number: u32) -> ReqParams<'static> {
+    let between = (address(client), address(1 - client));
+    params::req(between, Qpn::new(0x10_0000 + number), Psn::new(number), 16)
 }
 
 fn rep_params(number: u32) -> RepParams<'static> {
-    RepParams {
-        qpn: Qpn::new(0x20_0000 + number),
-        starting_psn: Psn::new(number),
-        responder_resources: 1,
-        initiator_depth: 1,
-        flow_control: false,
-        rnr_retry_count: 7,
-        srq: false,
-        target_ack_delay: 15,
-        private_data: &[],
-        ece: Ece::default(),
-    }
+    params::rep(Qpn::new(0x20_0000 + number), Psn::new(number))
 }
 
 /// The number of a connection, which its messages begin with.

@@ -10,16 +10,17 @@ use std::time::Duration;
 
 use arbitrary::Unstructured;
 use userdma_mgmt::cm::{
-    Arrival, Cm, ConnId, Event, ListenId, Outgoing, PortId, RepParams, ReqParams, SidrRepParams,
-    SidrReqParams, answer_unknown,
+    Arrival, Cm, ConnId, Event, ListenId, Outgoing, RepParams, ReqParams, SidrRepParams, SidrReqParams,
+    answer_unknown,
 };
-use userdma_mgmt::rdma::{Ece, PathRecord};
-use userdma_verbs::{Gid, Mtu, PKey, Psn, QKey, QpType, Qpn, Time};
+use userdma_verbs::{Gid, Mtu, PKey, Psn, QKey, Qpn, Time};
 use userdma_wire::mad::cm::{
     Apr, AprStatus, Drep, Dreq, Lap, Message, Mra, Path, Rej, RejectReason, RejectedMessage, Rep, Req, Rtu,
     SidrRep, SidrReq, SidrStatus,
 };
 use userdma_wire::mad::{Data, MAD_LEN};
+
+use crate::cm::{PORT, params};
 
 /// A program of such a peer.
 ///
@@ -37,7 +38,6 @@ pub fn cm(bytes: &[u8]) {
 }
 
 const MAX_STEPS: usize = 200;
-const PORT: PortId = PortId(1);
 const GUID: u64 = 0x0202;
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 41, 0, 2));
 const ENEMY: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 41, 0, 66));
@@ -74,7 +74,7 @@ impl Scene {
         cm.send_rep(now, good, &rep_params()).expect("it was asked for");
         exchange(now, &mut friend, &mut cm);
         friend.poll_event().expect("a REP");
-        friend.send_rtu(now, friends, &[]).expect("it was accepted");
+        friend.send_rtu(friends, &[]).expect("it was accepted");
         exchange(now, &mut friend, &mut cm);
         assert!(matches!(cm.poll_event(), Some((_, Event::Rtu))));
         let will = cm.will(good);
@@ -139,12 +139,12 @@ impl Scene {
         // Whether the state lets it is its business.
         let _ = match what % 12 {
             0 | 1 => self.cm.send_rep(now, conn, &rep_params()),
-            2 => self.cm.send_rtu(now, conn, &[]),
+            2 => self.cm.send_rtu(conn, &[]),
             3 => self.cm.send_rej(now, conn, RejectReason::ConsumerReject, &[], &[]),
             4 => self.cm.send_mra(conn, 10, &[]),
             5 => self.cm.send_dreq(now, conn, &[]),
             6 => self.cm.send_drep(now, conn, &[]),
-            7 => self.cm.establish(now, conn),
+            7 => self.cm.establish(conn),
             8 => self.cm.send_lap(now, conn, &Lap::default()),
             9 => self.cm.send_apr(conn, AprStatus::Rejected, &[], &[]),
             10 => self.cm.send_sidr_rep(now, conn, &sidr_rep_params()),
@@ -327,53 +327,16 @@ fn req() -> Req {
 
 fn req_params() -> ReqParams<'static> {
     ReqParams {
-        port: PORT,
-        from: HERE,
-        to: ENEMY,
         service_id: SERVICE,
-        qpn: QPN,
-        qp_type: QpType::Rc,
-        starting_psn: Psn::new(1),
-        responder_resources: 1,
-        initiator_depth: 1,
-        retry_count: 7,
-        rnr_retry_count: 7,
-        flow_control: false,
-        srq: false,
-        path: PathRecord {
-            sgid: Gid::default(),
-            dgid: Gid::default(),
-            flow_label: 0,
-            hop_limit: 64,
-            traffic_class: 0,
-            sl: 0,
-            pkey: PKey::DEFAULT,
-            mtu: Mtu::Mtu1024,
-            rate: 0,
-            packet_life_time: 7,
-        },
-        ack_timeout: 8,
         remote_response_timeout: 8,
         local_response_timeout: 8,
         max_cm_retries: 3,
-        private_data: &[],
-        ece: Ece::default(),
+        ..params::req((HERE, ENEMY), QPN, Psn::new(1), 7)
     }
 }
 
 fn rep_params() -> RepParams<'static> {
-    RepParams {
-        qpn: QPN,
-        starting_psn: Psn::new(1),
-        responder_resources: 1,
-        initiator_depth: 1,
-        flow_control: false,
-        rnr_retry_count: 7,
-        srq: false,
-        target_ack_delay: 0,
-        private_data: &[],
-        ece: Ece::default(),
-    }
+    RepParams { target_ack_delay: 0, ..params::rep(QPN, Psn::new(1)) }
 }
 
 fn sidr_rep_params() -> SidrRepParams<'static> {

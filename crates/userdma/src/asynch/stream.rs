@@ -30,3 +30,4 @@ pub use error::StreamError;
 pub use halves::{RdmaReadHalf, RdmaStream, RdmaWriteHalf};
 pub use offer::StreamOffer;
 pub use setup::{StreamAttr, StreamSetup};
+pub(crate) use watch::Watch;

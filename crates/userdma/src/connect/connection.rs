@@ -1,6 +1,5 @@
 //! Connections.
 
-use std::future::poll_fn;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::ops::Deref;
 use std::time::Duration;
@@ -108,7 +107,7 @@ impl<Q> Connection<Q> {
 
     /// Waits until the connection has ended: the peer has disconnected, or has died.
     pub async fn closed(&self) {
-        poll_fn(|cx| self.link.id.queue.poll_over(cx)).await;
+        self.link.id.queue.over().await;
     }
 
     /// Whether it has.
@@ -126,7 +125,7 @@ impl<Q> Connection<Q> {
         }
         let Id { manager, id, queue, .. } = &self.link.id;
         manager.disconnect(*id)?;
-        poll_fn(|cx| queue.poll_over(cx)).await;
+        queue.over().await;
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! Events of an identifier, as they wait for whoever asks.
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::sync::Mutex;
 use std::task::{Context, Poll, Waker};
 
@@ -25,7 +26,43 @@ struct State {
     /// The peer has ended the connection; its queue pair, to be told.
     is_over: bool,
     qp: Option<(Host, Qpn)>,
-    wakers: Vec<Waker>,
+    /// Who waits, by the place that each has.
+    wakers: Vec<(u64, Waker)>,
+    last_place: u64,
+}
+
+/// A future's place among those who wait. It ends with the future: whoever has given up is not kept.
+#[derive(Debug)]
+struct Place<'a> {
+    queue: &'a Queue,
+    number: u64,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let waker = lock(&self.queue.state).leave(self.number);
+        // It may hold anything, so without the lock.
+        drop(waker);
+    }
+}
+
+impl State {
+    /// Takes the waker of a place.
+    fn leave(&mut self, number: u64) -> Option<Waker> {
+        let at = self.wakers.iter().position(|&(of, _)| of == number)?;
+        Some(self.wakers.swap_remove(at).1)
+    }
+
+    /// The oldest request; that there is none if none will come any more.
+    fn next_request(&mut self) -> Option<Option<Event>> {
+        if self.is_over { Some(None) } else { self.take_request().map(Some) }
+    }
+
+    fn take_request(&mut self) -> Option<Event> {
+        let at = self.events.iter().position(|event| event.kind == EventKind::ConnectRequest)?;
+        self.requests -= 1;
+        self.events.remove(at)
+    }
 }
 
 impl Queue {
@@ -35,32 +72,50 @@ impl Queue {
     }
 
     /// The oldest event.
-    pub(super) fn poll_event(&self, cx: &Context<'_>) -> Poll<Event> {
-        self.poll(cx, |state| state.events.pop_front())
-    }
-
-    /// The oldest request.
-    pub(super) fn poll_request(&self, cx: &Context<'_>) -> Poll<Event> {
-        self.poll(cx, |state| {
-            let at = state.events.iter().position(|event| event.kind == EventKind::ConnectRequest)?;
-            state.requests -= 1;
-            state.events.remove(at)
-        })
+    pub(super) async fn event(&self) -> Event {
+        self.wait(|state| state.events.pop_front()).await
     }
 
     /// Waits until the connection has ended.
-    pub(super) fn poll_over(&self, cx: &Context<'_>) -> Poll<()> {
-        self.poll(cx, |state| state.is_over.then_some(()))
+    pub(super) async fn over(&self) {
+        self.wait(|state| state.is_over.then_some(())).await;
     }
 
-    fn poll<R>(&self, cx: &Context<'_>, take: impl FnOnce(&mut State) -> Option<R>) -> Poll<R> {
+    /// The oldest request; `None` if none will come any more.
+    pub(super) async fn request(&self) -> Option<Event> {
+        self.wait(State::next_request).await
+    }
+
+    /// The same for an owner who is asked again and again: who asked last is woken.
+    pub(super) fn poll_request(&self, cx: &Context<'_>) -> Poll<Option<Event>> {
+        self.poll(OWNER, cx, State::next_request)
+    }
+
+    /// Requests that nobody has taken.
+    pub(super) fn take_requests(&self) -> Vec<CmId> {
+        let mut state = lock(&self.state);
+        std::iter::from_fn(|| state.take_request()).map(|event| event.id).collect()
+    }
+
+    async fn wait<R>(&self, mut take: impl FnMut(&mut State) -> Option<R>) -> R {
+        let number = {
+            let mut state = lock(&self.state);
+            state.last_place += 1;
+            state.last_place
+        };
+        let place = Place { queue: self, number };
+        poll_fn(|cx| self.poll(place.number, cx, &mut take)).await
+    }
+
+    fn poll<R>(&self, number: u64, cx: &Context<'_>, take: impl FnOnce(&mut State) -> Option<R>) -> Poll<R> {
         let mut state = lock(&self.state);
         if let Some(taken) = take(&mut state) {
             return Poll::Ready(taken);
         }
-        if !state.wakers.iter().any(|waker| waker.will_wake(cx.waker())) {
-            state.wakers.push(cx.waker().clone());
-        }
+        let before = state.leave(number);
+        state.wakers.push((number, cx.waker().clone()));
+        drop(state);
+        drop(before);
         Poll::Pending
     }
 
@@ -96,36 +151,38 @@ impl Queue {
 
 impl EventSink for Queue {
     fn push(&self, event: Event) -> bool {
-        let wakers = {
-            let mut state = lock(&self.state);
-            match event.kind {
-                EventKind::ConnectRequest if state.requests >= state.backlog => return false,
-                EventKind::ConnectRequest => state.requests += 1,
-                EventKind::Disconnected | EventKind::DeviceRemoval => {
-                    state.is_over = true;
-                    if let Some((host, qpn)) = &state.qp {
-                        to_error(host, *qpn);
-                    }
+        let mut state = lock(&self.state);
+        match event.kind {
+            EventKind::ConnectRequest if state.requests >= state.backlog => return false,
+            EventKind::ConnectRequest => state.requests += 1,
+            EventKind::Disconnected | EventKind::DeviceRemoval => {
+                state.is_over = true;
+                if let Some((host, qpn)) = &state.qp {
+                    to_error(host, *qpn);
                 }
-                EventKind::AddrResolved
-                | EventKind::AddrError
-                | EventKind::RouteResolved
-                | EventKind::RouteError
-                | EventKind::ConnectResponse
-                | EventKind::ConnectError
-                | EventKind::Unreachable
-                | EventKind::Rejected
-                | EventKind::Established
-                | EventKind::MulticastJoin
-                | EventKind::MulticastError
-                | EventKind::AddrChange
-                | EventKind::TimewaitExit => {}
             }
-            state.events.push_back(event);
-            std::mem::take(&mut state.wakers)
-        };
-        wakers.into_iter().for_each(Waker::wake);
+            EventKind::AddrResolved
+            | EventKind::AddrError
+            | EventKind::RouteResolved
+            | EventKind::RouteError
+            | EventKind::ConnectResponse
+            | EventKind::ConnectError
+            | EventKind::Unreachable
+            | EventKind::Rejected
+            | EventKind::Established
+            | EventKind::MulticastJoin
+            | EventKind::MulticastError
+            | EventKind::AddrChange
+            | EventKind::TimewaitExit => {}
+        }
+        state.events.push_back(event);
         true
+    }
+
+    /// A waker may run anything, also whoever takes the event.
+    fn wake(&self) {
+        let wakers = std::mem::take(&mut lock(&self.state).wakers);
+        wakers.into_iter().for_each(|(_, waker)| waker.wake());
     }
 
     fn answers_disconnect(&self) -> bool {
@@ -139,3 +196,6 @@ fn to_error(host: &Host, qpn: Qpn) {
     // One that is in the error state already, or a device that is not usable, has told what depends on it.
     let _ = host.control(move |shard, now| shard.modify_qp(now, qpn, &attr, QpAttrMask::STATE));
 }
+
+/// The place of an owner who keeps no future.
+const OWNER: u64 = 0;

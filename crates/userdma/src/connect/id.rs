@@ -1,6 +1,5 @@
 //! Identifiers of the connection manager, which end when they are dropped.
 
-use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -27,6 +26,10 @@ impl Drop for Id {
     fn drop(&mut self) {
         // It is there. After this no event of it is told.
         let _ = self.manager.destroy(self.id);
+        // Whoever has asked and was not looked at is refused now, and not left to find out for himself.
+        for request in self.queue.take_requests() {
+            let _ = self.manager.destroy(request);
+        }
     }
 }
 
@@ -55,7 +58,7 @@ impl Id {
     /// Waits for an event of this kind. Any other that ends the way there is an error.
     pub(super) async fn expect(&self, kind: EventKind, peer: SocketAddr) -> Result<Event, ConnectError> {
         loop {
-            let event = poll_fn(|cx| self.queue.poll_event(cx)).await;
+            let event = self.queue.event().await;
             if event.kind == kind {
                 return Ok(event);
             }

@@ -1,9 +1,8 @@
 //! Who takes requests.
 
-use std::future::poll_fn;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use userdma_host::cm::{CmError, ConnParam, Event};
@@ -37,7 +36,7 @@ impl Listener {
     /// one. Ports are counted for each address, and for all processes that share it.
     ///
     /// # Errors
-    /// [`ConnectError::Cm`] says that the device has no such address, or who has the port.
+    /// [`ConnectError::Cm`] says that the device has no such address, or that somebody has the port.
     pub fn bind(device: &Device, address: impl ToSocketAddrs) -> Result<Self, ConnectError> {
         let address = resolve(device, address)?;
         let ip = address.ip();
@@ -61,7 +60,13 @@ impl Listener {
     /// # Errors
     /// The device is no longer usable.
     pub async fn accept(&self) -> Result<Request, ConnectError> {
-        poll_fn(|cx| self.poll_accept(cx)).await
+        loop {
+            let event = self.id.queue.request().await.ok_or(ConnectError::DeviceGone)?;
+            // One whose peer has gone meanwhile is passed over.
+            if let Ok(request) = Request::new(&self.id, event) {
+                return Ok(request);
+            }
+        }
     }
 
     /// The same, waiting: no longer than `timeout`, if there is one.
@@ -72,13 +77,12 @@ impl Listener {
         block_on(timeout, self.accept())
     }
 
+    /// The same for an owner who is asked again and again: who asked last is woken.
     pub(crate) fn poll_accept(&self, cx: &Context<'_>) -> Poll<Result<Request, ConnectError>> {
         loop {
-            if self.id.queue.is_over() {
+            let Some(event) = ready!(self.id.queue.poll_request(cx)) else {
                 return Poll::Ready(Err(ConnectError::DeviceGone));
-            }
-            let event = std::task::ready!(self.id.queue.poll_request(cx));
-            // One whose peer has gone meanwhile is passed over.
+            };
             if let Ok(request) = Request::new(&self.id, event) {
                 return Poll::Ready(Ok(request));
             }
@@ -154,6 +158,6 @@ pub(super) fn resolve(device: &Device, address: impl ToSocketAddrs) -> Result<So
 }
 
 /// Requests that may wait. What does not find room is asked again by the peer.
-const BACKLOG: u32 = 128;
+const BACKLOG: u32 = 1024;
 /// As the kernel's `rdma/ib_cm.h enum ib_cm_rej_reason`.
 const CONSUMER_DEFINED: u8 = 28;

@@ -24,46 +24,33 @@ pub trait Connect: sealed::Sealed {
 
 mod sealed {
     pub trait Sealed {}
-    impl Sealed for crate::AsyncQp<crate::qp::Init> {}
-    impl Sealed for crate::Qp<crate::qp::Init> {}
 }
 
-impl Connect for AsyncQp<Init> {
-    type Connected = AsyncQp<Rts>;
+/// Both have the same methods.
+macro_rules! connect {
+    ($($Qp:ident),*) => {$(
+        impl sealed::Sealed for $Qp<Init> {}
 
-    fn qpn(&self) -> Qpn {
-        Self::qpn(self)
-    }
+        impl Connect for $Qp<Init> {
+            type Connected = $Qp<Rts>;
 
-    fn host(&self) -> &Host {
-        Self::host(self)
-    }
+            fn qpn(&self) -> Qpn {
+                Self::qpn(self)
+            }
 
-    fn modify(&self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), Error> {
-        self.modify_init(attr, mask)
-    }
+            fn host(&self) -> &Host {
+                Self::host(self)
+            }
 
-    fn connected(self) -> AsyncQp<Rts> {
-        self.into_connected()
-    }
+            fn modify(&self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), Error> {
+                self.modify_init(attr, mask)
+            }
+
+            fn connected(self) -> $Qp<Rts> {
+                self.into_connected()
+            }
+        }
+    )*};
 }
 
-impl Connect for Qp<Init> {
-    type Connected = Qp<Rts>;
-
-    fn qpn(&self) -> Qpn {
-        Self::qpn(self)
-    }
-
-    fn host(&self) -> &Host {
-        Self::host(self)
-    }
-
-    fn modify(&self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), Error> {
-        self.modify_init(attr, mask)
-    }
-
-    fn connected(self) -> Qp<Rts> {
-        self.into_connected()
-    }
-}
+connect!(AsyncQp, Qp);

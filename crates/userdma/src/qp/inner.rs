@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU32;
 
 use userdma_host::Host;
 use userdma_objects::QpShared;
-use userdma_verbs::{Gid, Mtu, Psn, QpAttr, QpAttrMask, QpState};
+use userdma_verbs::{Gid, Mtu, Psn, QpAttr, QpAttrMask, QpState, QpType};
 
 use crate::ledger::Ledger;
 use crate::{Cq, Error, Pd, Srq};
@@ -62,8 +62,7 @@ impl Inner {
     }
 
     fn modify_device(&self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), Error> {
-        let (qpn, attr) = (self.qp.qpn(), *attr);
-        Ok(self.host().control(move |shard, now| shard.modify_qp(now, qpn, &attr, mask))??)
+        Ok(self.host().modify_qp(self.qp.qpn(), attr, mask)??)
     }
 }
 
@@ -71,6 +70,9 @@ impl Drop for Inner {
     fn drop(&mut self) {
         // A device that fails or is not usable completes nothing any more.
         let _ = self.let_go_of_shared();
+        if self.qp.qp_type() == QpType::Ud {
+            let _ = self.host().detach_all_multicast(self.qp.qpn());
+        }
         // First the device lets go of the memory, then the ledgers do. A device that is not usable touches nothing.
         let _ = self.host().destroy_qp(self.qp.qpn());
         self.send_cq.remove_ledger(&self.sends);

@@ -1,5 +1,7 @@
 //! Queue pairs of unreliable datagrams.
 
+use std::net::IpAddr;
+
 use userdma_verbs::{PostError, QKey, QpAttr, QpAttrMask, QpState, Qpn, SendFlags, SendOp};
 
 use super::{Data, Inline, Inner, Sgl};
@@ -120,6 +122,51 @@ impl UdQp {
         flags: SendFlags,
     ) -> Result<(), Error> {
         self.post(wr_id, SendOp::SendWithImm(imm), data.into(), to, flags)
+    }
+
+    /// From now on the queue pair gets what is sent to a group (multicast: 224.0.0.0/4 or ff00::/8) and [`Qpn::MULTICAST`] with
+    /// its key, also from its own device and from itself. A receive for each, as for any datagram; the first 40 bytes have the
+    /// group as the destination. Twice is once.
+    ///
+    /// With the device's first queue pair in the group its interfaces join it, by IGMP or MLD, which the kernel does, and with the last
+    /// they leave. To send to a group needs no more than an address handle to it.
+    ///
+    /// ```
+    /// # use std::net::IpAddr;
+    /// # use userdma::{AccessFlags, Ah, AhAttr, Device, Inline, QKey, Qpn, SendFlags, UdDest};
+    /// # let device = Device::open("127.73.21.40")?;
+    /// # let there = Device::open("127.73.21.41")?;
+    /// # let (key, pd, cq) = (QKey::new(0x1234), device.alloc_pd()?, device.create_cq(16)?);
+    /// # let qp = pd.create_qp(&cq, &cq).build_ud(key)?;
+    /// # let (their_pd, their_cq) = (there.alloc_pd()?, there.create_cq(16)?);
+    /// # let their_qp = their_pd.create_qp(&their_cq, &their_cq).build_ud(key)?;
+    /// # let their_mr = their_pd.alloc(64, AccessFlags::LOCAL_WRITE)?;
+    /// let group: IpAddr = "239.73.21.40".parse()?;
+    /// // Any number of processes and hosts:
+    /// their_qp.post_recv(1, &their_mr.slice(..))?;
+    /// their_qp.attach_multicast(group)?;
+    /// // One who sends:
+    /// let ah = pd.create_ah(&AhAttr::to(group.into()))?;
+    /// let to = UdDest { ah: &ah, qpn: Qpn::MULTICAST, qkey: key };
+    /// qp.post_send(2, Inline(b"hello"), &to, SendFlags::SIGNALED)?;
+    /// their_cq.wait_for(1, None)?[0].check()?;
+    /// assert_eq!(their_mr.to_vec(Ah::GRH_LEN..45)?, b"hello");
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Attach`]: it is no group's address, there are too many, or the system has no descriptor left. Nothing has changed.
+    pub fn attach_multicast(&self, group: IpAddr) -> Result<(), Error> {
+        Ok(self.inner.host().attach_multicast(self.qpn(), group.into())??)
+    }
+
+    /// Ends what [`UdQp::attach_multicast`] began. What has come to a group that nobody is in any more is dropped; what the queue
+    /// pair has received stays. A queue pair that is dropped leaves its groups.
+    ///
+    /// # Errors
+    /// [`Error::Object`]: it is not in the group.
+    pub fn detach_multicast(&self, group: IpAddr) -> Result<(), Error> {
+        Ok(self.inner.host().detach_multicast(self.qpn(), group.into())??)
     }
 
     /// SQE to RTS: it sends again. What was posted meanwhile was flushed.

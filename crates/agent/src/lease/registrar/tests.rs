@@ -4,9 +4,16 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use super::*;
+use crate::gsi::PortSpace;
 
 fn port() -> PortRequest {
-    PortRequest { space: 1, port: 0, address: [10, 0, 0, 1].into(), reuse_address: false, af_only: true }
+    PortRequest {
+        space: PortSpace::Tcp,
+        port: 0,
+        address: [10, 0, 0, 1].into(),
+        reuse_address: false,
+        af_only: true,
+    }
 }
 
 fn service(id: u64) -> Services {
@@ -122,6 +129,27 @@ fn who_does_not_wait_any_more_has_asked_for_nothing() {
 }
 
 #[test]
+fn a_port_that_nobody_waits_for_any_more_is_not_listened_on() {
+    let registrar = Registrar::default();
+    let agent = || assert_eq!(told(&registrar, usize::MAX), [GsiRequest::BeginListening { seq: 1, id: 5 }]);
+    let begin = |seq| GsiRequest::BeginListening { seq, id: 5 };
+    assert_eq!(registrar.ask(begin, agent, Duration::ZERO), None);
+    registrar.answer(1, Ok(0));
+    assert_eq!(told(&registrar, usize::MAX), [GsiRequest::EndListening { id: 5 }]);
+}
+
+#[test]
+fn a_will_that_is_opened_counts_no_longer() {
+    let registrar = Registrar::default();
+    registrar.set_will(1, Some(&will(1)));
+    told(&registrar, usize::MAX);
+    registrar.open_will(1, &will(2));
+    assert_eq!(told(&registrar, usize::MAX), [GsiRequest::OpenWill { comm_id: 1, will: will(2) }]);
+    registrar.begin_again();
+    assert_eq!(told(&registrar, usize::MAX), []);
+}
+
+#[test]
 fn a_question_that_the_last_agent_took_with_it_is_asked_again() {
     let registrar = Registrar::default();
     let reserve = |seq| GsiRequest::Reserve { seq, id: 1, port: port() };
@@ -134,4 +162,14 @@ fn a_question_that_the_last_agent_took_with_it_is_asked_again() {
         registrar.answer(seq, Ok(7));
     };
     assert_eq!(registrar.ask(reserve, agents, Duration::from_secs(10)), Some(Ok(7)));
+}
+
+#[test]
+fn connections_that_come_and_go_while_the_agent_is_stopped_leave_nothing() {
+    let registrar = Registrar::default();
+    for comm_id in 0..100 {
+        registrar.set_will(comm_id, Some(&will(1)));
+        registrar.set_will(comm_id, None);
+    }
+    assert!(!registrar.has_news() && registrar.lock().changed.is_empty());
 }

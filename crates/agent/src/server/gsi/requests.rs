@@ -11,6 +11,7 @@ use crate::gsi::{MAX_BOOKED, PortError, PortRequest, Will};
 use crate::mad;
 use crate::message::{GsiReply, GsiRequest};
 use crate::registry::{Member, Services};
+use crate::server::wills::Dead;
 
 impl Gsi {
     /// A device asks for something, or says something that it wants no answer to.
@@ -33,22 +34,25 @@ impl Gsi {
             | GsiRequest::Unlisten { .. }
             | GsiRequest::SetWill { .. }
             | GsiRequest::ClearWill { .. }
+            | GsiRequest::OpenWill { .. }
+            | GsiRequest::EndListening { .. }
             | GsiRequest::Bequest(_) => {
-                self.note(member, request, descriptors);
+                self.note(member, request, descriptors, now);
                 None
             }
         };
-        self.retry_held(now);
         answer.map(|(seq, result)| GsiReply { seq, result })
     }
 
     /// What wants no answer.
-    fn note(&mut self, member: Member, request: GsiRequest, descriptors: Vec<OwnedFd>) {
+    fn note(&mut self, member: Member, request: GsiRequest, descriptors: Vec<OwnedFd>, now: Time) {
         let Some(device) = self.devices.get_mut(&member) else { return };
         // Only who was there before has something from before.
         let is_old = device.is_old;
+        // What is held may be for him.
+        self.has_new_taker |= matches!(request, GsiRequest::Attach | GsiRequest::Relisten { .. });
         match request {
-            GsiRequest::Attach => device.frames = descriptors.into_iter().next(),
+            GsiRequest::Attach => self.attach(member, descriptors.into_iter().next()),
             GsiRequest::Restore { id, listens, port } if is_old => {
                 self.registry.restore(member, &device.home, id, &port, listens);
             }
@@ -64,6 +68,8 @@ impl Gsi {
             }
             GsiRequest::SetWill { comm_id, will } => self.set_will(member, comm_id, will),
             GsiRequest::ClearWill { comm_id } => self.clear_will(member, comm_id),
+            GsiRequest::OpenWill { comm_id, will } => self.open_will(member, comm_id, will, now),
+            GsiRequest::EndListening { id } => self.registry.end_listening(member, id),
             // Other users are not heard in the name of the dead.
             GsiRequest::Bequest(bequest) if is_old && self.is_of_one => self.bequests.inherit(bequest),
             GsiRequest::Restore { .. }
@@ -99,7 +105,9 @@ impl Gsi {
     ) -> Result<u16, PortError> {
         self.check_late(now)?;
         let device = self.devices.get(&member).ok_or(PortError::Unknown)?;
-        self.registry.listen(member, &device.home, service, on).map(|()| 0)
+        self.registry.listen(member, &device.home, service, on)?;
+        self.has_new_taker = true;
+        Ok(0)
     }
 
     /// Whether everybody has told what he has.
@@ -111,18 +119,24 @@ impl Gsi {
         let Some(device) = self.devices.get_mut(&member) else { return };
         if device.may_leave(comm_id, &will) {
             device.wills.insert(comm_id, will);
-            if device.is_own {
-                self.bequests.note(member, comm_id, device.origin(&will));
-            }
+            self.bequests.note(member, comm_id, device.origin(&will));
+        }
+    }
+
+    /// A connection has ended, and the peer has not said that it knows: it is told again later.
+    fn open_will(&mut self, member: Member, comm_id: u32, will: Will, now: Time) {
+        let Some(device) = self.devices.get(&member) else { return };
+        if device.may_leave(comm_id, &will) {
+            let dead = Dead { local: will.from, udp_port: device.home.udp_port, comm_id };
+            self.clear_will(member, comm_id);
+            self.wills.open_later(dead, will, now);
         }
     }
 
     fn clear_will(&mut self, member: Member, comm_id: u32) {
         let Some(device) = self.devices.get_mut(&member) else { return };
-        if let Some(will) = device.wills.remove(&comm_id)
-            && device.is_own
-        {
-            self.bequests.note(member, comm_id, device.origin(&will));
+        if device.wills.remove(&comm_id).is_some() {
+            self.bequests.revoke(member, comm_id);
         }
     }
 }

@@ -46,7 +46,7 @@ impl World {
 
     fn add(&mut self, uid: u64) -> (Id, CmId) {
         let connection = self.connection();
-        (self.table.add(connection, self.channel.1, uid), connection)
+        (self.table.add(connection, self.channel.1, uid).unwrap(), connection)
     }
 
     fn tell(&mut self, connection: CmId, kind: EventKind) -> bool {
@@ -69,7 +69,7 @@ impl World {
 }
 
 fn event(id: CmId, kind: EventKind, listener: Option<CmId>) -> Event {
-    Event { id, kind, status: 0, listener, param: Param::Conn(ConnParam::default()) }
+    Event { id, kind, status: 0, listener, membership: None, param: Param::Conn(ConnParam::default()) }
 }
 
 fn add_channel(table: &mut Table) -> (OwnedFd, Key) {
@@ -235,4 +235,46 @@ fn a_channel_that_is_closed_ends_what_is_on_it() {
         assert_eq!(world.table.forget(id, None), (0, vec![]));
     }
     assert_eq!(world.take(), None);
+}
+
+#[test]
+fn nothing_is_made_on_or_moved_to_a_channel_that_is_closed() {
+    let mut world = World::new();
+    let (id, connection) = world.add(1);
+    let other = add_channel(&mut world.table);
+    assert_eq!(world.table.remove_channel(other.1).1, vec![]);
+    assert_eq!(world.table.add(world.connection(), other.1, 2), Err(CLOSED));
+    let from = (world.channel.0.as_raw_fd(), world.channel.1);
+    assert_eq!(world.table.migrate(id, from, other.1), Err(CLOSED));
+    assert_eq!(world.table.find(id, world.channel.1), Ok(connection), "it stays where it was");
+    assert_eq!(world.add(3).0, Id(1), "no number is taken");
+}
+
+#[test]
+fn a_membership_has_events_of_its_own_until_it_is_left() {
+    let mut world = World::new();
+    let (id, connection) = world.add(77);
+    let first = world.table.add_membership(id, world.channel.1, 501).unwrap();
+    let second = world.table.add_membership(id, world.channel.1, 502).unwrap();
+    assert_eq!((first, second), (Membership(0), Membership(1)));
+    let join = |Membership(number)| Event {
+        membership: Some(number),
+        ..event(connection, EventKind::MulticastJoin, None)
+    };
+    let key = (world.channel.0.as_raw_fd(), world.channel.1);
+    for membership in [first, second, second] {
+        assert!(world.table.push(&join(membership)));
+    }
+    assert_eq!(world.take(), Some((12, 501, Id(0))), "it names the membership");
+    assert_eq!(world.take(), Some((12, 502, Id(1))));
+    assert_eq!(world.table.leave(second, key), Ok(1), "one was taken");
+    assert!(!world.is_readable(), "the other is gone");
+    assert_eq!(world.table.leave(second, key), Err(NO_ID));
+    let other = add_channel(&mut world.table);
+    assert_eq!(world.table.leave(first, (other.0.as_raw_fd(), other.1)), Err(INVALID));
+    assert!(world.table.push(&join(second)), "nobody is told");
+    assert!(!world.is_readable());
+    world.table.end(id, world.channel.1).unwrap();
+    assert_eq!(world.table.forget(id, Some(key.0)), (2, vec![]), "of the identifier, too");
+    assert_eq!(world.table.leave(first, key), Err(NO_ID), "it went with its identifier");
 }

@@ -91,7 +91,7 @@ impl Ids {
     ) -> Result<(u16, Vec<Held>), CmError> {
         self.open(system, device)?;
         let reservation = system.reserve(device, request)?;
-        Ok((reservation.port, vec![Held { port: device, reservation: reservation.id }]))
+        Ok((reservation.port, vec![Held { port: device, reservation: reservation.id, listens: false }]))
     }
 
     /// Reserves the same port on all devices that can be opened.
@@ -150,7 +150,7 @@ fn reserve_others(
 ) -> Result<(), CmError> {
     for &port in devices {
         let reservation = system.reserve(port, request)?.id;
-        held.push(Held { port, reservation });
+        held.push(Held { port, reservation, listens: false });
     }
     Ok(())
 }
@@ -193,7 +193,7 @@ fn check_space(entry: &Entry, place: Place) -> Result<(), CmError> {
 }
 
 /// The wildcard of an address's family.
-fn any(ip: IpAddr) -> IpAddr {
+pub(super) fn any(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),

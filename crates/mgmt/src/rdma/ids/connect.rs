@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use userdma_verbs::{Mtu, Psn, QKey, QpType, Qpn, Time};
+use userdma_verbs::{Psn, QKey, QpType, Qpn, Time};
 use userdma_wire::mad::cm::{IpHeader, RejectReason, SidrStatus};
 
 use super::Ids;
@@ -49,7 +49,7 @@ impl Ids {
         route: &Route,
         param: &ConnParam,
     ) -> Result<ConnId, CmError> {
-        let private_data = with_header(&route.header, &param.private_data, REQ_PRIVATE_DATA)?;
+        let private_data = with_header(&route.header, &param.private_data, IpHeader::REQ_DATA_LEN)?;
         let entry = self.entry(id)?;
         let ack_timeout = time::ack_timeout(OWN_ACK_DELAY, route.path.packet_life_time);
         let request = ReqParams {
@@ -91,7 +91,7 @@ impl Ids {
 
     /// As `cma.c cma_resolve_ib_udp()`.
     fn ask_for_service(&mut self, now: Time, route: &Route, param: &ConnParam) -> Result<ConnId, CmError> {
-        let private_data = with_header(&route.header, &param.private_data, SIDR_REQ_PRIVATE_DATA)?;
+        let private_data = with_header(&route.header, &param.private_data, IpHeader::SIDR_REQ_DATA_LEN)?;
         let request = SidrReqParams {
             port: route.port,
             from: route.from,
@@ -117,7 +117,7 @@ impl Ids {
         let accepted = match param {
             _ if entry.is_ud() => self.tell_service(now, id, conn, param),
             Some(param) => self.accept_request(now, id, conn, param),
-            None => self.cm.send_rtu(now, conn, &[]).map_err(|_| refused("accept")),
+            None => self.cm.send_rtu(conn, &[]).map_err(|_| refused("accept")),
         };
         if accepted.is_err() {
             // It may not be possible either.
@@ -258,7 +258,7 @@ impl Ids {
     /// Nothing was accepted, or the connection is made already.
     pub fn notify_established(&mut self, now: Time, id: CmId) -> Result<(), CmError> {
         let conn = self.entry(id)?.conn.ok_or(refused("notify"))?;
-        let done = self.cm.establish(now, conn).map_err(|_| refused("notify"));
+        let done = self.cm.establish(conn).map_err(|_| refused("notify"));
         self.note_will(id);
         self.take_cm_events(now);
         done
@@ -280,28 +280,20 @@ fn route_of(entry: &Entry) -> Result<Route, CmError> {
 }
 
 /// The IP header, and behind it what the program adds. As `cma.c cma_format_hdr()`.
-fn with_header(header: &IpHeader, private_data: &[u8], room: usize) -> Result<Vec<u8>, CmError> {
-    check_len(private_data, room - IpHeader::LEN)?;
+fn with_header(header: &IpHeader, private_data: &[u8], max: usize) -> Result<Vec<u8>, CmError> {
+    check_len(private_data, max)?;
     let mut whole = header.build().to_vec();
     whole.extend_from_slice(private_data);
     Ok(whole)
 }
 
-fn check_len(private_data: &[u8], room: usize) -> Result<(), CmError> {
-    if private_data.len() <= room {
-        return Ok(());
-    }
-    let value = private_data.len() as u64;
-    Err(CmError::Value { what: "length of private data", value, allowed: "what the message has room for" })
+fn check_len(private_data: &[u8], max: usize) -> Result<(), CmError> {
+    let len = private_data.len();
+    if len <= max { Ok(()) } else { Err(CmError::PrivateData { len, max }) }
 }
 
 fn refused(call: &'static str) -> CmError {
     CmError::State { call, wanted: REQUEST }
-}
-
-/// What a path MTU's number stands for.
-pub(super) fn mtu(number: u8) -> Option<Mtu> {
-    Mtu::ALL.into_iter().find(|mtu| *mtu as u8 == number)
 }
 
 /// Whether a connection can have this service.
@@ -310,7 +302,7 @@ pub(super) fn is_connected(qp_type: QpType) -> bool {
 }
 
 const ROUTE: &str = "a resolved route";
-const REQUEST: &str = "a connection that is being made, and that far";
+const REQUEST: &str = "a connection that has come so far";
 /// How long an acknowledgement takes here at most, 0.13 s: what rxe's captured replies say.
 const OWN_ACK_DELAY: u8 = 15;
 /// `CMA_CM_RESPONSE_TIMEOUT`: 4.3 s.
@@ -319,8 +311,7 @@ const RESPONSE_TIMEOUT: u8 = 20;
 const MAX_CM_RETRIES: u8 = 15;
 /// As much as the field holds.
 const MAX_RETRIES: u8 = 7;
-const REQ_PRIVATE_DATA: usize = 92;
+/// Bytes that messages have for the program, beside [`IpHeader::REQ_DATA_LEN`] and its neighbor.
 const REP_PRIVATE_DATA: usize = 196;
 const REJ_PRIVATE_DATA: usize = 148;
-const SIDR_REQ_PRIVATE_DATA: usize = 216;
 const SIDR_REP_PRIVATE_DATA: usize = 136;

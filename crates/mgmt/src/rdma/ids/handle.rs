@@ -9,6 +9,7 @@ use super::request::MRA_SERVICE_TIMEOUT;
 use crate::cm::{self, ConnId, time};
 use crate::rdma::attr::ah_of;
 use crate::rdma::entry::{Phase, State};
+use crate::rdma::error::{EINVAL, ETIMEDOUT};
 use crate::rdma::{CmId, ConnParam, Ece, Event, EventKind, Param, UdParam};
 
 impl Ids {
@@ -140,9 +141,6 @@ impl Ids {
     }
 
     fn push(&mut self, id: CmId, kind: EventKind, status: i32, param: Param) {
-        self.events.push_back(Event { id, kind, status, listener: None, param });
+        self.events.push_back(Event { id, kind, status, listener: None, membership: None, param });
     }
 }
-
-const EINVAL: i32 = 22;
-const ETIMEDOUT: i32 = 110;

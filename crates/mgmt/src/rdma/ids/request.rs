@@ -2,14 +2,14 @@
 
 use std::net::SocketAddr;
 
-use userdma_verbs::{Psn, QKey, QpType};
+use userdma_verbs::{Mtu, Psn, QKey, QpType};
 use userdma_wire::mad::cm::{IpHeader, Req, SidrReq, TransportService};
 
 use super::Ids;
-use super::connect::{is_connected, mtu};
+use super::connect::is_connected;
 use crate::cm::{ConnId, PortId};
 use crate::rdma::entry::{Entry, Link, Phase, State};
-use crate::rdma::{CmId, ConnParam, Ece, Event, EventKind, Param, PathRecord, UdParam};
+use crate::rdma::{CmId, ConnParam, Ece, Event, EventKind, Param, PathRecord, PortSpace, UdParam};
 
 /// A request that has come.
 struct Coming<'a> {
@@ -72,8 +72,7 @@ impl Ids {
         let of = self.table.get(&listener)?;
         let mut entry = Entry::new(of.space, coming.qp_type, starting_psn);
         (entry.qp_type, entry.tos, entry.ack_timeout) = (coming.qp_type, of.tos, of.ack_timeout);
-        // The low sixteen bits are the port.
-        let own_port = (coming.service_id & 0xffff) as u16;
+        let own_port = PortSpace::port_of(coming.service_id);
         entry.src = Some(SocketAddr::from((header.destination, own_port)).into());
         entry.dst = Some(SocketAddr::from((header.source, header.source_port)).into());
         (entry.port, entry.conn, entry.state) = (Some(coming.port), Some(coming.conn), State::Connect);
@@ -84,7 +83,14 @@ impl Ids {
         let id = self.insert(entry);
         self.conns.insert(conn, id);
         let kind = EventKind::ConnectRequest;
-        self.events.push_back(Event { id, kind, status: 0, listener: Some(listener), param });
+        self.events.push_back(Event {
+            id,
+            kind,
+            status: 0,
+            listener: Some(listener),
+            membership: None,
+            param,
+        });
     }
 }
 
@@ -99,7 +105,7 @@ fn service(req: &Req) -> Option<QpType> {
 
 /// The path back, and what the peer has proposed. As `cm.c cm_format_paths_from_req()`, `cm_req_handler()`.
 fn path_and_link(req: &Req) -> Option<(PathRecord, Link)> {
-    let (path, mtu) = (&req.primary, mtu(req.path_mtu)?);
+    let (path, mtu) = (&req.primary, Mtu::from_code(req.path_mtu.into())?);
     let record = PathRecord {
         sgid: path.remote_gid,
         dgid: path.local_gid,

@@ -177,7 +177,7 @@ fn flow_label(entry: &Entry) -> u32 {
 
 const FLOW_LABEL_MASK: u32 = 0xf_ffff;
 /// Hosts' usual one.
-const HOP_LIMIT: u8 = 64;
+pub(super) const HOP_LIMIT: u8 = 64;
 /// `IB_RATE_PORT_CURRENT`, as requests captured from Linux 6.12 have it.
 const RATE_CURRENT: u8 = 0;
 /// 0.27 s, as requests captured from Linux 6.12 have it: their ACK timeout is one more.

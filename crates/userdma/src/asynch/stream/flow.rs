@@ -15,8 +15,8 @@
 //! *Bytes*: the sender never has more than `ring` bytes in the ring that it does not know to be read. *Messages*: each takes a
 //! receive, of which the receiver has posted `messages`; the sender leaves [`RESERVE`] of them to messages without bytes, which
 //! tell of credits, the end or the departure, and never wait for credits themselves. So none finds the receive queue empty.
-//! Credits travel with whatever is sent; alone only if the sender might stop without them: a quarter of the ring or half of the
-//! messages is due.
+//! Credits travel with whatever is sent; alone only if half of the ring or of the messages is due, so that
+//! the sender need not stop as long as this side reads.
 
 /// What both sides have agreed on.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -185,7 +185,7 @@ impl Flow {
     fn credits(&mut self) -> Option<Message> {
         let bytes = self.read - self.read_told * self.unit();
         let messages = self.taken - self.taken_told;
-        let are_due = bytes >= self.ring() / 4 || messages >= u64::from(self.sizes.messages) / 2;
+        let are_due = bytes >= self.ring() / 2 || messages >= u64::from(self.sizes.messages) / 2;
         if !are_due || self.is_telling {
             return None;
         }
@@ -338,7 +338,7 @@ pub(super) const RESERVE: u64 = 8;
 /// Messages that the device may not have completed; what is written meanwhile goes together in the next one.
 pub(super) const UNDER_WAY: u32 = 16;
 /// Bytes of a message, at most; a quarter of the ring if that is less. The peer may read one while the next one comes.
-const MAX_MESSAGE: u64 = 64 << 10;
+const MAX_MESSAGE: u64 = 128 << 10;
 
 #[cfg(test)]
 mod tests;

@@ -11,7 +11,6 @@ use super::halves::RdmaStream;
 use super::offer::{MESSAGES, RINGS, StreamOffer};
 use super::shared::Shared;
 use super::state::{Owner, State};
-use super::watch;
 use crate::asynch::ops::Key;
 use crate::asynch::request::Request;
 use crate::qp::Init;
@@ -20,7 +19,7 @@ use crate::{AsyncCq, AsyncQp, Endpoint, Error, Mr, Pd, RtrAttr, RtsAttr};
 /// Attributes of a stream.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct StreamAttr {
-    /// Bytes that may have been sent and not been read, in each direction: a power of two from 16 KiB to 256 MiB, 256 KiB
+    /// Bytes that may have been sent and not been read, in each direction: a power of two from 16 KiB to 256 MiB, 512 KiB
     /// unless set. The smaller one of both sides holds. A stream takes twice that much memory on each side.
     pub ring: u32,
     /// Receives, and so messages that may be under way: 16 ..= 4096, 64 unless set. The smaller one of both sides holds.
@@ -35,12 +34,12 @@ pub struct StreamAttr {
 }
 
 impl Default for StreamAttr {
-    /// 256 KiB, 64 messages, 10 s, 2 s.
+    /// 512 KiB, 64 messages, 10 s, 2 s.
     fn default() -> Self {
         // 16 is below 32.
         let rts = RtsAttr { timeout: AckTimeout::new(16).unwrap_or_default(), ..RtsAttr::default() };
         let keep_alive = Some(Duration::from_secs(10));
-        Self { ring: 256 << 10, messages: 64, keep_alive, rtr: RtrAttr::default(), rts }
+        Self { ring: 512 << 10, messages: 64, keep_alive, rtr: RtrAttr::default(), rts }
     }
 }
 
@@ -162,12 +161,48 @@ impl Rest {
         let operations = Arc::clone(owner.qp.shared());
         let state = State::new(Flow::new(sizes), owner, self.recvs);
         let shared = Shared::start(operations, state, [self.ring, out], theirs.ring());
+        // From here on it ends in order, also if nobody can watch it.
+        let stream = RdmaStream::new(Arc::clone(&shared), sizes);
         if let Some(interval) = self.attr.keep_alive {
-            watch::add(&shared, interval)?;
+            self.pd.watch().add(&shared, interval)?;
         }
-        Ok(RdmaStream::new(shared, sizes))
+        Ok(stream)
     }
 }
 
 /// Sends of the queue pair: messages with bytes, one that tells of credits, the end, the departure, a question.
 const SENDS: u32 = UNDER_WAY + 4;
+
+#[cfg(test)]
+mod tests {
+    use super::super::watch::Watch;
+    use super::*;
+    use crate::Device;
+
+    /// A device whose threads get so much stack, and a stream that is not connected yet.
+    fn setup(address: &str, watch: Watch) -> (Pd, StreamSetup) {
+        let mut device = Device::open(address).unwrap();
+        device.watch = Arc::new(watch);
+        let cq = AsyncCq::with_thread(&device, 256).unwrap();
+        let pd = device.alloc_pd().unwrap();
+        let setup = StreamSetup::new(&pd, &cq, StreamAttr::default()).unwrap();
+        (pd, setup)
+    }
+
+    #[test]
+    fn a_stream_that_cannot_be_watched_ends_in_order() {
+        let (pd, ours) = setup("127.72.1.2", Watch::with_stack(1 << 56));
+        let (_, theirs) = setup("127.72.1.3", Watch::default());
+        let (to_us, to_them) = ((ours.endpoint(), ours.offer()), (theirs.endpoint(), theirs.offer()));
+        let mut their_stream = theirs.connect(&to_us.0, &to_us.1).unwrap().into_blocking();
+        their_stream.set_read_timeout(Some(Duration::from_secs(20)));
+        let error = ours.connect(&to_them.0, &to_them.1).unwrap_err();
+        assert!(matches!(error, Error::Io(_)), "{error}");
+        assert_eq!(std::io::Read::read(&mut their_stream, &mut [0]).unwrap(), 0, "the peer is told");
+        let end = userdma_host::uptime() + Duration::from_secs(20);
+        while !pd.is_last() {
+            assert!(userdma_host::uptime() < end, "queue pair and ring are there still");
+            std::thread::yield_now();
+        }
+    }
+}

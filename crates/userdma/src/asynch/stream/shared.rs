@@ -225,4 +225,4 @@ fn address(remote: RemoteMr) -> RemoteAddr {
 }
 
 /// Bytes that are taken over before they are sent, at most: the first are under way while the next are copied.
-const PIECE: usize = 64 << 10;
+const PIECE: usize = 128 << 10;

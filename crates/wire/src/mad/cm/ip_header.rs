@@ -4,7 +4,7 @@
 //!   0: version, 0    1: IP version in the upper four bits    2-3: source port
 //!   4-19: source address    20-35: destination address, IPv4 in the last four bytes
 //! ```
-//! As `core/cma.c struct cma_hdr`.
+//! As `cma.c struct cma_hdr`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -1,53 +1,49 @@
-//! Another process with a device, which does what it is told.
+//! What another process with a device does: what it is told, by lines.
 
-use std::io::{self, BufRead, BufReader, Write};
+use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::process::{Pid, Signal, kill_process};
-use userdma_agent::{ClaimConfig, Lease, PortRequest, Services, Will, claim};
+use userdma_agent::{ClaimConfig, Lease, PortRequest, PortSpace, Services, Will, claim};
 use userdma_wire::Packet;
-use userdma_wire::gsi::{self, MAD_LEN};
+use userdma_wire::gsi;
+use userdma_wire::mad::MAD_LEN;
 
-/// This test program, in its function `child`.
-pub(crate) struct Other {
-    process: Child,
-    out: BufReader<ChildStdout>,
-    slot: u32,
-}
+use super::other::{ADDRESS, Other, say};
 
 impl Other {
-    /// Starts a process that claims `address` from the agent `word`.
-    pub(crate) fn start(word: &str, address: &str) -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "child", "--nocapture"]);
-        command.env(ADDRESS, address).env("USERDMA_AGENT", word);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut process = command.spawn().unwrap();
-        let out = BufReader::new(process.stdout.take().unwrap());
-        let mut other = Self { process, out, slot: 0 };
-        other.slot = other.line().parse().unwrap();
+    /// One that never asks for what comes to queue pair 1.
+    pub(crate) fn start_without_connections(word: &str, address: &str) -> Self {
+        let mut other = Self::spawn(Self::command(word, address).env(KIND, "plain"));
+        other.hear_claim();
         other
     }
 
     /// A number of one of its connections.
     pub(crate) fn comm_id(&self, nth: u32) -> u32 {
-        self.slot << 22 | nth
+        u32::from(self.slot) << 22 | nth
     }
 
     /// Tells it something, and what it says.
     pub(crate) fn ask(&mut self, what: &str) -> String {
-        writeln!(self.process.stdin.as_mut().unwrap(), "{what}").unwrap();
+        self.tell(what);
         self.line()
     }
 
     /// The datagram that it gets next.
     pub(crate) fn frame(&mut self) -> [u8; MAD_LEN] {
         parse(&self.ask("frame 20000"))
+    }
+
+    /// All that it gets, until there are no more for a while.
+    pub(crate) fn frames(&mut self) -> Vec<[u8; MAD_LEN]> {
+        let next = || Some(self.ask("frame 3000")).filter(|said| said != "none");
+        std::iter::from_fn(next).map(|said| parse(&said)).collect()
     }
 
     /// Whether it gets this one soon.
@@ -60,51 +56,10 @@ impl Other {
             }
         }
     }
-
-    /// The next line that it says; what the test harness prints is passed over.
-    fn line(&mut self) -> String {
-        let lines = (&mut self.out).lines().map(Result::unwrap);
-        let mut marked = lines.filter_map(|line| line.split_once(MARK).map(|(_, rest)| rest.to_owned()));
-        marked.next().expect("the other process says something")
-    }
-
-    /// Closes its device in order.
-    pub(crate) fn close(mut self) {
-        assert_eq!(self.ask("close"), "closed");
-    }
-
-    /// Stops it, and waits until each of its threads has stopped.
-    pub(crate) fn stop(&self) {
-        kill_process(Pid::from_child(&self.process), Signal::STOP).unwrap();
-        let is_stopped = |task: io::Result<std::fs::DirEntry>| {
-            let stat = std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap();
-            // Behind the name, which is in parentheses.
-            stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
-        };
-        while !std::fs::read_dir(format!("/proc/{}/task", self.process.id())).unwrap().all(is_stopped) {
-            std::thread::yield_now();
-        }
-    }
-
-    pub(crate) fn go_on(&self) {
-        kill_process(Pid::from_child(&self.process), Signal::CONT).unwrap();
-    }
-
-    pub(crate) fn kill(mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
-    }
 }
 
-impl Drop for Other {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-/// What the other process does.
-pub(crate) fn child() {
+/// What other processes run, in a test with the name `child`; nothing when it is not one.
+pub(crate) fn run_child() {
     let Ok(address) = std::env::var(ADDRESS) else { return };
     let address: IpAddr = address.parse().unwrap();
     let config = ClaimConfig { addresses: vec![address], ..ClaimConfig::default() };
@@ -112,18 +67,27 @@ pub(crate) fn child() {
     let lease = claimed.lease.unwrap();
     let (tell, frames) = channel();
     let bell = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+    let lost = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&lost);
     let sink = move |frame: userdma_agent::GsiFrame<'_>| {
+        count.fetch_add(frame.lost, Ordering::Relaxed);
         let packet = Packet::parse(frame.bytes).unwrap();
         let _ = tell.send(*gsi::mad_of(&packet).unwrap());
     };
-    lease.set_gsi(bell.as_fd(), Box::new(sink)).unwrap();
-    say(&claimed.slot.to_string());
+    if std::env::var_os(KIND).is_none() {
+        lease.set_gsi(bell.as_fd(), Box::new(sink)).unwrap();
+    }
+    say(&format!("{} {} {}", claimed.slot, claimed.first_index, claimed.links[0].port()));
     for line in io::stdin().lines() {
         let line = line.unwrap();
-        if line == "close" {
-            lease.set_next_index(2);
+        if let Some(next_index) = line.strip_prefix("close ") {
+            lease.set_next_index(next_index.parse().unwrap());
             drop((claimed.links, lease));
             return say("closed");
+        }
+        if line == "lost" {
+            say(&lost.load(Ordering::Relaxed).to_string());
+            continue;
         }
         say(&obey(&lease, address, &frames, &line));
     }
@@ -137,7 +101,7 @@ fn obey(lease: &Lease, address: IpAddr, frames: &Receiver<[u8; MAD_LEN]>, line: 
         "reserve" => {
             let port = u16::try_from(number(1)).unwrap();
             let reuse_address = words[2] == "1";
-            let request = PortRequest { space: 0x0106, port, address, reuse_address, af_only: true };
+            let request = PortRequest { space: PortSpace::Tcp, port, address, reuse_address, af_only: true };
             told(lease.reserve(&request), |reserved| format!("{} {}", reserved.id, reserved.port))
         }
         "begin" => told(lease.begin_listening(number(1)), |()| "ok".to_owned()),
@@ -150,6 +114,11 @@ fn obey(lease: &Lease, address: IpAddr, frames: &Receiver<[u8; MAD_LEN]>, line: 
             let mad = super::dreq(number(1), 77);
             let will = Will { from: address, to: words[2].parse().unwrap(), mad };
             lease.set_will(number(1), Some(&will));
+            "ok".to_owned()
+        }
+        "open" => {
+            let mad = super::dreq(number(1), 77);
+            lease.open_will(number(1), &Will { from: address, to: words[2].parse().unwrap(), mad });
             "ok".to_owned()
         }
         "forget" => {
@@ -176,16 +145,10 @@ fn service(id: u32) -> Services {
     Services { id: id.into(), mask: u64::MAX }
 }
 
-fn say(text: &str) {
-    let mut out = io::stdout();
-    writeln!(out, "{MARK}{text}").and_then(|()| out.flush()).unwrap();
-}
-
 fn parse(text: &str) -> [u8; MAD_LEN] {
     assert_eq!(text.len(), 2 * MAD_LEN, "{text}");
     std::array::from_fn(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap())
 }
 
-const ADDRESS: &str = "USERDMA_TEST_ADDRESS";
-/// Begins what another process says.
-const MARK: &str = "#>";
+/// Set for a process that does not ask for what comes to queue pair 1.
+const KIND: &str = "USERDMA_TEST_KIND";
