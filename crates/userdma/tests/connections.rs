@@ -5,7 +5,7 @@
 mod common;
 
 use std::sync::Arc;
-use std::task::{Context, Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use common::other::{Other, is_child, say};
@@ -136,24 +136,31 @@ fn a_request_that_is_dropped_is_refused() {
 #[test]
 fn a_listener_that_is_dropped_refuses_who_waits_for_it() {
     let [server, client] = sides(68);
-    let (listener, attr) = (server.listen(), ConnAttr::default());
-    let address = listener.local_addr();
-    std::thread::scope(|scope| {
-        let ask = |_| {
-            let qp = client.qp();
-            scope.spawn(|| Connection::connect_blocking(&client.device, address, qp, &attr, LONG))
+    let (listener, other, attr) = (server.listen(), server.listen(), ConnAttr::default());
+    let ask = |listener: &Listener| {
+        Box::pin(Connection::connect(&client.device, listener.local_addr(), client.qp(), &attr))
+    };
+    let mut asking: Vec<_> = [&listener; 6].into_iter().chain([&other]).map(ask).collect();
+    let mut cx = Context::from_waker(Waker::noop());
+    // Each has sent its request when it is asked for the first time.
+    for connecting in &mut asking {
+        assert!(connecting.as_mut().poll(&mut cx).is_pending());
+    }
+    // Requests come in order: when the last one is there, the others wait.
+    drop(other.accept_blocking(LONG).unwrap());
+    drop(listener);
+    let end = userdma_host::uptime() + LONG.unwrap();
+    for mut connecting in asking {
+        let result = loop {
+            if let Poll::Ready(result) = connecting.as_mut().poll(&mut cx) {
+                break result;
+            }
+            assert!(userdma_host::uptime() < end, "nobody tells");
+            std::thread::yield_now();
         };
-        let asking: Vec<_> = (0..12).map(ask).collect();
-        let taken: Vec<_> = (0..6).map(|_| listener.accept_blocking(LONG).unwrap()).collect();
-        // Others wait in the queue by now; those that come later find nobody.
-        drop(listener);
-        drop(taken);
-        for asked in asking {
-            let error = asked.join().unwrap().unwrap_err();
-            let is_told = matches!(error, ConnectError::Rejected { .. } | ConnectError::NoListener(_));
-            assert!(is_told, "{error}");
-        }
-    });
+        let error = result.unwrap_err();
+        assert!(matches!(error, ConnectError::Rejected { .. }), "{error}");
+    }
 }
 
 #[test]
