@@ -15,7 +15,7 @@ use std::thread::{Builder, JoinHandle};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use userdma_link::clock;
-use userdma_link::descriptors::spawn_apart;
+use userdma_link::descriptors::{Peer, spawn_apart};
 use userdma_link::guard::GuardedFd;
 
 use self::gsi::Clerk;
@@ -54,6 +54,7 @@ impl Lease {
         let (line, far_end) = neighbor::line()?;
         let (news, far_news) = neighbor::line()?;
         let registrar = Arc::new(Registrar::default());
+        registrar.note_agent(is_ours(&agent));
         let clerk = Arc::clone(&registrar);
         let keep = [agent, bell.as_fd().try_clone_to_owned()?, far_end, far_news]
             .into_iter()
@@ -272,8 +273,8 @@ impl Keeper {
         let agent = if self.who == Name::Service { find::find_again() } else { client::find() };
         match agent {
             Ok(agent) if self.is_registered_with(&agent) => {
+                self.clerk.begin_again(is_ours(&agent));
                 (self.agent, self.pause_ns) = (Some(agent), 0);
-                self.clerk.begin_again();
                 return;
             }
             Ok(_) => {}
@@ -328,6 +329,11 @@ impl Keeper {
         }
         while wait::until_readable(agent, left_ns()) && matches!(client::next(agent), Ok(Some(_))) {}
     }
+}
+
+/// Whether the agent is a thread of our own process.
+fn is_ours(agent: &OwnedFd) -> bool {
+    Peer::of(agent).is_ok_and(|peer| u32::try_from(peer.pid).is_ok_and(|pid| pid == std::process::id()))
 }
 
 const STACK_BYTES: usize = 256 << 10;

@@ -179,7 +179,7 @@ impl Host {
     }
 
     /// What the agent is to send for the connection with our number `comm_id` if this process dies without having taken it back. A
-    /// device that has its port alone has nobody to send it. Does not wait.
+    /// device that has its port alone has nobody to send it. Waits some microseconds until the agent has it, 20 ms at most.
     pub fn set_will(&self, comm_id: u32, will: Option<&Will>) {
         if let Ok(Shared { lease: Some(lease), .. }) = self.usable() {
             lease.set_will(comm_id, will);

@@ -63,12 +63,20 @@ impl Lease {
         }
     }
 
-    /// What is to be sent for a connection if the device ends without taking it back. Does not wait: what is said in the last
-    /// moment of a process may be lost with it.
+    /// What is to be sent for a connection if the device ends without taking it back. When this returns the process may be killed:
+    /// the agent has it (and if that is in the same process, its deputy), unless there is none, or it takes nothing within 20 ms.
+    /// Taking back does not wait.
     pub fn set_will(&self, comm_id: u32, will: Option<&Will>) {
         if self.is_ours() {
             self.registrar.set_will(comm_id, will);
             self.poke();
+            if will.is_some()
+                && self.registrar.wait_until_told(comm_id, PROMPT)
+                && self.registrar.is_agent_ours()
+            {
+                // By its answer the deputy has it, too. Without one it is as when there is no agent.
+                let _ = self.registrar.ask(|seq| GsiRequest::Sync { seq }, || self.poke(), PROMPT);
+            }
         }
     }
 
@@ -181,8 +189,9 @@ impl Clerk {
         self.to_attach.is_some() || !self.to_pass_on.is_empty() || self.registrar.has_news()
     }
 
-    /// A new agent is to be told everything.
-    pub(super) fn begin_again(&mut self) {
+    /// A new agent, which may be in our own process, is to be told everything.
+    pub(super) fn begin_again(&mut self, is_ours: bool) {
+        self.registrar.note_agent(is_ours);
         self.registrar.begin_again();
         let fresh = clock::now().nanos().saturating_sub(INHERITED_NS);
         let passed_on = std::mem::take(&mut self.passed_on).into_iter();
@@ -277,6 +286,8 @@ impl Clerk {
 
 /// How long the agent may take for an answer.
 const PATIENCE_NS: u64 = 5_000_000_000;
+/// How long a thread may take to tell what the agent has room for.
+const PROMPT: Duration = Duration::from_millis(20);
 /// After so long a new agent is asked again.
 const EARLY: Duration = Duration::from_millis(20);
 /// Wills that are kept for the next agent: some 400 bytes each.
@@ -303,7 +314,7 @@ mod tests {
         for nth in ["first", "second"] {
             let (agent, theirs) =
                 socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::NONBLOCK, None).unwrap();
-            clerk.begin_again();
+            clerk.begin_again(false);
             clerk.tell(&theirs).unwrap();
             let mut room = [0; MAX_LEN];
             let (len, _) = packet::receive(&agent, &mut room, RecvFlags::empty()).expect(nth);

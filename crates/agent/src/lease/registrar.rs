@@ -10,6 +10,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use userdma_link::clock;
+use userdma_verbs::Time;
 
 use crate::gsi::{GsiFrame, MAX_BOOKED, PortError, PortRequest, Will};
 use crate::message::GsiRequest;
@@ -23,6 +24,7 @@ pub(super) type Sink = Box<dyn Fn(GsiFrame<'_>) + Send>;
 pub(super) struct Registrar {
     state: Mutex<State>,
     answered: Condvar,
+    told: Condvar,
     sink: Mutex<Option<Sink>>,
 }
 
@@ -36,8 +38,14 @@ struct State {
     told: BTreeSet<u32>,
     /// Wills that have changed since.
     changed: BTreeSet<u32>,
+    /// The agent is in our own process, and would die with it.
+    is_agent_ours: bool,
+    /// The agent was told at once lately, so that it is worth waiting for.
+    is_prompt: bool,
     asked: BTreeMap<u32, Asked>,
     outbox: VecDeque<GsiRequest>,
+    /// What was said of connections that have ended, and when: an agent may die before it has seen to it.
+    opened: VecDeque<(Time, GsiRequest)>,
     next: u32,
 }
 
@@ -128,10 +136,22 @@ impl Registrar {
         state.wills.remove(&comm_id);
         state.changed.remove(&comm_id);
         state.told.remove(&comm_id);
-        // While nobody listens, no more than the device may have.
-        if state.outbox.len() < MAX_BOOKED {
-            state.outbox.push_back(GsiRequest::OpenWill { comm_id, will: *will });
+        // No more than the device may have, also while nobody listens.
+        if state.outbox.len() < MAX_BOOKED && state.opened.len() < MAX_BOOKED {
+            let request = GsiRequest::OpenWill { comm_id, will: *will };
+            state.forget_opened();
+            state.opened.push_back((clock::now(), request.clone()));
+            state.outbox.push_back(request);
         }
+    }
+
+    /// Waits until the agent has been told of a will, unless it has let others wait in vain since it last took one; whether it has.
+    pub(super) fn wait_until_told(&self, comm_id: u32, patience: Duration) -> bool {
+        let is_pending = |state: &mut State| state.is_prompt && state.changed.contains(&comm_id);
+        let waited = self.told.wait_timeout_while(self.lock(), patience, is_pending);
+        let (mut state, end) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.is_prompt &= !end.timed_out();
+        !state.changed.contains(&comm_id)
     }
 
     /// Sets who takes packets. When this returns the one before is not called any more.
@@ -147,6 +167,16 @@ impl Registrar {
         true
     }
 
+    /// Keeper: whether the agent is in our own process.
+    pub(super) fn note_agent(&self, is_ours: bool) {
+        self.lock().is_agent_ours = is_ours;
+    }
+
+    /// Whether the agent would die with our process.
+    pub(super) fn is_agent_ours(&self) -> bool {
+        self.lock().is_agent_ours
+    }
+
     /// Keeper: a new agent is to be told everything.
     pub(super) fn begin_again(&self) {
         let mut guard = self.lock();
@@ -160,6 +190,8 @@ impl Registrar {
         let asked = state.asked.values().filter(|asked| asked.answer.is_none() && !asked.is_abandoned);
         state.outbox.extend(restore.chain(listens).chain(asked.map(|asked| asked.request.clone())));
         state.asked.retain(|_, asked| !asked.is_abandoned);
+        state.forget_opened();
+        state.outbox.extend(state.opened.iter().map(|(_, request)| request.clone()));
     }
 
     /// Keeper: whether there is something to tell.
@@ -189,6 +221,8 @@ impl Registrar {
                 state.told.remove(&comm_id);
             }
         }
+        state.is_prompt = true;
+        self.told.notify_all();
         while let Some(request) = state.outbox.front() {
             if !send(request.clone())? {
                 return Ok(());
@@ -226,6 +260,14 @@ impl std::fmt::Debug for Registrar {
 }
 
 impl State {
+    /// What was said so long ago has been seen to.
+    fn forget_opened(&mut self) {
+        let now = clock::now().nanos();
+        while self.opened.front().is_some_and(|(at, _)| at.nanos() + OPENED_NS < now) {
+            self.opened.pop_front();
+        }
+    }
+
     fn number(&mut self) -> u32 {
         self.next = self.next.wrapping_add(1);
         self.next
@@ -278,6 +320,9 @@ impl State {
         }
     }
 }
+
+/// How long an agent may take until peers know that a connection has ended.
+const OPENED_NS: u64 = 10_000_000_000;
 
 #[cfg(test)]
 mod tests;

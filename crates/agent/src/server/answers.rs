@@ -26,6 +26,10 @@ impl Agent {
     /// A device asks for something, or says something.
     pub(super) fn handle_gsi(&mut self, at: usize, request: GsiRequest, descriptors: Vec<OwnedFd>) {
         let Client { member, .. } = self.clients[at];
+        if matches!(request, GsiRequest::Sync { .. }) {
+            // Our own process wants to know that its wills would outlive us.
+            self.tell_deputy();
+        }
         if let Some(reply) = self.gsi.handle(member, request, descriptors, clock::now()) {
             let Client { socket, answers, .. } = &mut self.clients[at];
             // Who asks more than that without listening does not wait for ever.

@@ -144,9 +144,26 @@ fn a_will_that_is_opened_counts_no_longer() {
     registrar.set_will(1, Some(&will(1)));
     told(&registrar, usize::MAX);
     registrar.open_will(1, &will(2));
-    assert_eq!(told(&registrar, usize::MAX), [GsiRequest::OpenWill { comm_id: 1, will: will(2) }]);
+    let opened = [GsiRequest::OpenWill { comm_id: 1, will: will(2) }];
+    assert_eq!(told(&registrar, usize::MAX), opened);
     registrar.begin_again();
-    assert_eq!(told(&registrar, usize::MAX), []);
+    assert_eq!(told(&registrar, usize::MAX), opened, "the agent before may not have seen to it");
+}
+
+#[test]
+fn whoever_has_a_will_waits_until_the_agent_has_it() {
+    let registrar = Registrar::default();
+    registrar.set_will(1, Some(&will(1)));
+    assert!(!registrar.wait_until_told(1, LONG), "nobody listens yet: it does not wait");
+    told(&registrar, usize::MAX);
+    registrar.set_will(2, Some(&will(1)));
+    std::thread::scope(|scope| {
+        scope.spawn(|| told(&registrar, usize::MAX));
+        assert!(registrar.wait_until_told(2, LONG));
+    });
+    registrar.set_will(3, Some(&will(1)));
+    assert!(!registrar.wait_until_told(3, Duration::ZERO));
+    assert!(!registrar.wait_until_told(3, LONG), "one has waited in vain: others do not wait");
 }
 
 #[test]
@@ -173,3 +190,6 @@ fn connections_that_come_and_go_while_the_agent_is_stopped_leave_nothing() {
     }
     assert!(!registrar.has_news() && registrar.lock().changed.is_empty());
 }
+
+/// Longer than anything takes.
+const LONG: Duration = Duration::from_secs(60);
