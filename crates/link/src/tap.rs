@@ -5,8 +5,8 @@
 //! are, hardware addresses invented. The tap lies between link and device: injected faults are already in what it shows
 //! as received. A tap is slow (it locks, sums and copies); one that is not there costs a branch.
 //!
-//! Packets reach the file in whole blocks, [`MAX_LAG`] after they passed at the latest while the link is driven: what a process
-//! that is killed leaves behind can be read to its end.
+//! Packets reach the file in whole blocks, [`MAX_LAG`] after they passed at the latest while the link is driven. What a process
+//! that is killed leaves behind can be read; the last packet is cut off if the kernel ended the process in the middle of a write.
 
 use std::fs::File;
 use std::io::{self, Write};

@@ -69,11 +69,14 @@ fn a_posted_request_is_executed_and_its_memory_kept_though_nobody_waits() {
 fn a_request_that_has_completed_and_was_not_polled_is_forgotten() {
     let (a, b) = two_places(173);
     let theirs = b.mr(8, 0);
-    for _ in 0..100 {
+    let mut waited = 0;
+    while waited < 100 {
         let mut write = a.qp.write(Inline(b"12345678"), theirs.remote());
-        assert!(poll_once(&mut write).is_pending());
-        block_on(a.qp.write((), theirs.remote())).unwrap();
-        drop(write);
+        // On a busy machine the answer may be there when the poll looks for it.
+        if poll_once(&mut write).is_pending() {
+            block_on(a.qp.write((), theirs.remote())).unwrap();
+            waited += 1;
+        }
     }
 }
 

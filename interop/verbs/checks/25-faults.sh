@@ -66,11 +66,11 @@ if have ibv_rc_pingpong; then
     # tshark takes too long for all of it: the first packets, and the last.
     if have editcap; then
         count=$("$userdma" capture --stats "$work/capture/killed.pcapng" | sed -n '1s/ .*//p')
-        editcap -r "$work/capture/killed.pcapng" "$work/capture/some.pcapng" 1-500 "$((count - 500))-$count" 2> "$work/out"
-        if [ $? -eq 0 ] && ! grep -q 'cut short' "$work/out"; then
+        # The kernel may cut the write that a process dies in: then the packet behind those that count is not whole.
+        if editcap -r "$work/capture/killed.pcapng" "$work/capture/some.pcapng" 1-500 "$((count - 500))-$count" 2> "$work/out"; then
             judge "what a killed process captured" "$work/capture/some.pcapng"
         else
-            bad "what a killed process captured is not whole"
+            bad "what a killed process captured"
         fi
     else
         skip "what a killed process captured: editcap is not installed"
