@@ -48,11 +48,11 @@ perf() { # SIZE TOOL OPTIONS...
     perf_try client "$* -R" "$command" "$command @" '' "${line}[0-9.]+"
     perf_try server "$* -R" "$command" "$command @" '' "$line([0-9.]+|inf)"
 }
-# Several times if it is perftest's own fault: its client asks for a second connection before its server listens for that, and
-# it refuses a report if its clock runs unevenly, which the guest's does often.
+# Many times if it is perftest's own fault: its client asks for a second connection before its server listens for that, as a
+# rule on a busy machine; and it refuses a report if its clock runs unevenly, which the guest's does often.
 perf_try() { # client|server (we) NAME SERVER CLIENT SERVER-PATTERNS CLIENT-PATTERNS
-    local try before=$failed
-    for try in 1 2 3 4 5 6 7 8; do
+    local _ before=$failed
+    for _ in {1..30}; do
         failed=$before
         meet "$2" "$1" "${@:3}" > "$share/met"
         grep -q ^FAILED "$share/met" || break
