@@ -60,8 +60,20 @@ pub(crate) struct Slot {
     pub(crate) user: Option<u32>,
     /// Where the numbers of queue pairs go on.
     pub(crate) next_index: u16,
-    /// Peers may still send to queue pairs of a process that died; until then others come first.
+    /// Peers may still send to queue pairs of a process that died, or of connections that it has just ended; until then others come
+    /// first.
     rests_until: Time,
+}
+
+/// How a process let go of its slot.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum End {
+    /// Its numbers go on with this index.
+    InOrder(u16),
+    /// The same, but numbers before that belong to connections that are not over yet.
+    Resting(u16),
+    /// Without a word.
+    Dead,
 }
 
 impl Desk {
@@ -106,16 +118,20 @@ impl Desk {
         Some(grown)
     }
 
-    /// Takes a slot back. `next_index` is unknown of a process that died: then the slot rests, and its numbers go on half of
+    /// Takes a slot back. Of a process that died it is not known how far its numbers came: the slot rests, and they go on half of
     /// all numbers further.
-    pub(crate) fn release(&mut self, place: &Place, slot: u16, next_index: Option<u16>, now: Time) {
+    pub(crate) fn release(&mut self, place: &Place, slot: u16, end: End, now: Time) {
         for ip in &place.addresses {
             let Some(port) = self.ports.get_mut(&(*ip, place.port)) else { continue };
             let Some(entry) = port.slots.get_mut(&slot) else { continue };
             entry.is_used = false;
-            entry.next_index =
-                next_index.unwrap_or(entry.next_index ^ (INDICES / 2)).clamp(FIRST_INDEX, INDICES - 1);
-            entry.rests_until = if next_index.is_some() { now } else { now.plus_nanos(REST_NS) };
+            let (next_index, rest_ns) = match end {
+                End::InOrder(next_index) => (next_index, 0),
+                End::Resting(next_index) => (next_index, REST_NS),
+                End::Dead => (entry.next_index ^ (INDICES / 2), REST_NS),
+            };
+            entry.next_index = next_index.clamp(FIRST_INDEX, INDICES - 1);
+            entry.rests_until = now.plus_nanos(rest_ns);
             if let Some(socket) = port.group.as_ref().and_then(|group| group.socket(slot).ok()) {
                 // If it is refused, more memory may hold old packets.
                 let _ = shared::rest(&socket);
@@ -323,8 +339,8 @@ pub(crate) const FIRST_INDEX: u16 = 2;
 const INDICES: u16 = 1 << 14;
 /// How long the sockets of a process may take to close.
 const CLOSING_NS: u64 = 1_000_000_000;
-/// Longer than a peer sends again with the usual timeout and retries.
-const REST_NS: u64 = 10_000_000_000;
+/// Longer than a peer sends again with the usual timeout and retries, and than any connection stays in timewait.
+const REST_NS: u64 = 20_000_000_000;
 
 #[cfg(test)]
 mod tests;

@@ -35,7 +35,8 @@ pub struct Lease {
     bell: GuardedFd,
     /// To the thread, for those who want sockets from the parks.
     line: Arc<Mutex<GuardedFd>>,
-    next_index: Arc<AtomicU16>,
+    /// What [`Lease::set_end`] noted; 0 as long as nothing is.
+    end: Arc<AtomicU16>,
     registrar: Arc<Registrar>,
     /// Wakes the thread when there is something to tell.
     news: GuardedFd,
@@ -49,7 +50,7 @@ impl Lease {
     pub(crate) fn keep(place: Place, granted: Granted) -> io::Result<(Self, Vec<OwnedFd>)> {
         let Granted { agent, who, slot, taken, sockets, locks, parks, .. } = granted;
         let bell = GuardedFd::from(eventfd(0, EventfdFlags::CLOEXEC)?);
-        let next_index = Arc::new(AtomicU16::new(0));
+        let end = Arc::new(AtomicU16::new(0));
         let counts = Counts { locks: locks.len(), parks: parks.iter().map(Vec::len).collect() };
         let (line, far_end) = neighbor::line()?;
         let (news, far_news) = neighbor::line()?;
@@ -61,16 +62,16 @@ impl Lease {
             .chain(locks)
             .chain(parks.into_iter().flatten());
         let builder = Builder::new().name(format!("userdma slot {slot}")).stack_size(STACK_BYTES);
-        let (index, user) = (Arc::clone(&next_index), names::our_uid());
+        let (at_end, user) = (Arc::clone(&end), names::our_uid());
         let thread = spawn_apart(builder, keep.collect(), move |kept| {
             names::stay(user);
-            if let Some(keeper) = Keeper::new((place, who), (slot, taken), index, clerk, kept, &counts) {
+            if let Some(keeper) = Keeper::new((place, who), (slot, taken), at_end, clerk, kept, &counts) {
                 keeper.run();
             }
         })?;
         let line = Arc::new(Mutex::new(line.into()));
         let (news, thread, pid) = (news.into(), Some(thread), std::process::id());
-        Ok((Self { bell, line, next_index, registrar, news, thread, pid }, sockets))
+        Ok((Self { bell, line, end, registrar, news, thread, pid }, sockets))
     }
 
     /// Where the link on the address of this number gets the sockets of others.
@@ -78,10 +79,10 @@ impl Lease {
         Neighbor::new(&self.line, address)
     }
 
-    /// Notes the first index, from 2 on, that no queue pair of the slot has had: the next owner's begin there. Without it, the slot
-    /// rests for a while when it goes back.
-    pub fn set_next_index(&self, next_index: u16) {
-        self.next_index.store(next_index, Ordering::Release);
+    /// Notes the first index, from 2 on, that no queue pair of the slot has had: the next owner's begin there. Without it, or if
+    /// connections of its queue pairs are not over yet, the slot `rests` for a while when it goes back.
+    pub fn set_end(&self, next_index: u16, rests: bool) {
+        self.end.store(next_index | if rests { RESTS } else { 0 }, Ordering::Release);
     }
 }
 
@@ -113,7 +114,7 @@ struct Keeper {
     slot: u16,
     /// The address that made the device fall back on the port, if one did.
     taken: Option<IpAddr>,
-    next_index: Arc<AtomicU16>,
+    end: Arc<AtomicU16>,
     /// Whose slot it is: the user's agent's or the service's. Nobody else can know it.
     who: Name,
     /// `None` while there is no agent.
@@ -150,7 +151,7 @@ impl Keeper {
     fn new(
         (place, who): (Place, Name),
         (slot, taken): (u16, Option<IpAddr>),
-        next_index: Arc<AtomicU16>,
+        end: Arc<AtomicU16>,
         registrar: Arc<Registrar>,
         kept: Vec<OwnedFd>,
         counts: &Counts,
@@ -161,20 +162,7 @@ impl Keeper {
         let clerk = Clerk::new(registrar, kept.next());
         let locks = kept.by_ref().take(counts.locks).collect();
         let parks = counts.parks.iter().map(|count| kept.by_ref().take(*count).collect()).collect();
-        Some(Self {
-            place,
-            slot,
-            taken,
-            next_index,
-            who,
-            agent,
-            pause_ns: 0,
-            bell,
-            answerer,
-            clerk,
-            locks,
-            parks,
-        })
+        Some(Self { place, slot, taken, end, who, agent, pause_ns: 0, bell, answerer, clerk, locks, parks })
     }
 
     fn run(mut self) {
@@ -321,7 +309,8 @@ impl Keeper {
                 return;
             }
         }
-        let request = Request::Release { next_index: self.next_index.load(Ordering::Acquire) };
+        let end = self.end.load(Ordering::Acquire);
+        let request = Request::Release { next_index: end & !RESTS, rests: end & RESTS != 0 };
         while let Ok(false) = packet::send_now(agent, &request.encode(), &[]) {
             if !wait::until_writable(agent, left_ns()) {
                 return;
@@ -336,6 +325,8 @@ fn is_ours(agent: &OwnedFd) -> bool {
     Peer::of(agent).is_ok_and(|peer| u32::try_from(peer.pid).is_ok_and(|pid| pid == std::process::id()))
 }
 
+/// Beside an index, which has 14 bits: the slot rests.
+const RESTS: u16 = 1 << 15;
 const STACK_BYTES: usize = 256 << 10;
 /// How long the agent may take to hear that a slot goes back.
 const PATIENCE_NS: u64 = 5_000_000_000;

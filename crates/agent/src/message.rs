@@ -27,8 +27,9 @@ pub(crate) enum Request {
     /// Has a slot since before this agent; with the parks of all addresses, as many of each as said here. The address that made
     /// it fall back on this port, if one did. To a service without parks, and with the lock on each address.
     Register { place: Place, slot: u16, taken: Option<IpAddr>, parks: Vec<u8> },
-    /// Needs the slot no longer. The index is the first that no queue pair has had; 0 if it is not known.
-    Release { next_index: u16 },
+    /// Needs the slot no longer. The index is the first that no queue pair has had; 0 if it is not known. It rests if numbers
+    /// before that are of connections that are not over yet.
+    Release { next_index: u16, rests: bool },
     /// To a service: wants a copy of the socket of another slot, on the address of that number, to see what waits there.
     Neighbor { address: u8, slot: u16 },
     /// Of connections.
@@ -106,7 +107,9 @@ impl Request {
                 bytes.extend(parks);
                 bytes
             }
-            Self::Release { next_index } => [&[RELEASE], &next_index.to_be_bytes()[..]].concat(),
+            Self::Release { next_index, rests } => {
+                [&[RELEASE], &next_index.to_be_bytes()[..], &[u8::from(*rests)]].concat()
+            }
             Self::Neighbor { address, slot } => [&[NEIGHBOR, *address], &slot.to_be_bytes()[..]].concat(),
             Self::Gsi(request) => request.encode(vec![GSI]),
         }
@@ -128,7 +131,10 @@ impl Request {
                 let is_whole = parks.len() == place.addresses.len();
                 is_whole.then(|| Self::Register { place, slot, taken, parks: parks.to_vec() })
             }
-            RELEASE => Some(Self::Release { next_index: number(rest)?.0 }),
+            RELEASE => {
+                let (next_index, rest) = number(rest)?;
+                Some(Self::Release { next_index, rests: rest.first().is_some_and(|&rests| rests != 0) })
+            }
             NEIGHBOR => {
                 let (&address, rest) = rest.split_first()?;
                 Some(Self::Neighbor { address, slot: number(rest)?.0 })
@@ -285,7 +291,8 @@ mod tests {
             Request::Claim { place: place(), fallback: Some(16_384) },
             Request::Register { place: place(), slot: 1022, taken: None, parks: vec![1, 5] },
             Request::Register { place: place(), slot: 1, taken: Some(ip), parks: vec![1, 5] },
-            Request::Release { next_index: 16_383 },
+            Request::Release { next_index: 16_383, rests: false },
+            Request::Release { next_index: 2, rests: true },
             Request::Neighbor { address: 31, slot: 1022 },
         ];
         for request in requests {

@@ -26,7 +26,7 @@ use userdma_verbs::Time;
 
 use self::gsi::{Device, Gsi};
 use self::outbox::Outbox;
-use crate::desk::{Desk, Grant, LAST_SLOT};
+use crate::desk::{Desk, End, Grant, LAST_SLOT};
 use crate::group::Group;
 use crate::locks::Locks;
 use crate::message::{MAX_LEN, Place, Refusal, Reply, Request};
@@ -194,7 +194,7 @@ impl Agent {
             match packet::receive(&self.clients[at].socket, &mut room, RecvFlags::empty()) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Ok((len, descriptors)) if len > 0 => (len, descriptors),
-                Ok(_) | Err(_) => return self.end(at, None),
+                Ok(_) | Err(_) => return self.end(at, End::Dead),
             };
         let peer = self.clients[at].peer;
         match Request::decode(&room[..len]) {
@@ -204,14 +204,16 @@ impl Agent {
             Some(Request::Register { place, slot, taken, parks }) if self.clients[at].holds.is_none() => {
                 self.register(at, Held { place, slot, taken }, &parks, descriptors);
             }
-            Some(Request::Release { next_index }) => self.end(at, (next_index > 0).then_some(next_index)),
+            Some(Request::Release { next_index: 0, .. }) => self.end(at, End::Dead),
+            Some(Request::Release { next_index, rests: false }) => self.end(at, End::InOrder(next_index)),
+            Some(Request::Release { next_index, rests: true }) => self.end(at, End::Resting(next_index)),
             Some(Request::Neighbor { address, slot }) => self.hand_neighbor(at, address, slot),
             Some(Request::Gsi(request)) if self.clients[at].holds.is_some() => {
                 self.handle_gsi(at, request, descriptors);
             }
             Some(Request::Claim { .. } | Request::Register { .. } | Request::Gsi(_)) | None => {
                 self.tell(|| ServiceEvent::Wrong(peer));
-                self.end(at, None);
+                self.end(at, End::Dead);
             }
         }
     }
@@ -279,7 +281,7 @@ impl Agent {
         let sent = self.send_all_parks(at, &place).and_then(|()| self.send(at, &reply, &descriptors));
         if sent.is_err() {
             // It has gone without ever having had the slot.
-            self.end(at, Some(grant.first_index));
+            self.end(at, End::InOrder(grant.first_index));
         }
     }
 
@@ -288,9 +290,9 @@ impl Agent {
         if self.service.is_some() {
             return self.resume(at, held, &ends);
         }
-        let Some(groups) = groups(&place, parks, ends) else { return self.end(at, None) };
+        let Some(groups) = groups(&place, parks, ends) else { return self.end(at, End::Dead) };
         let Some(grown) = self.desk.register(&place, held.slot, self.clients[at].peer.uid, groups) else {
-            return self.end(at, None);
+            return self.end(at, End::Dead);
         };
         for ip in grown {
             self.tell_parks(ip, place.port);
@@ -300,7 +302,7 @@ impl Agent {
         // What others hold may be longer.
         let sent = self.send_all_parks(at, &place).and_then(|()| self.send(at, &Reply::Registered, &[]));
         if sent.is_err() {
-            self.end(at, None);
+            self.end(at, End::Dead);
         }
     }
 
@@ -351,16 +353,16 @@ impl Agent {
     }
 
     /// A client has gone, or has to.
-    fn end(&mut self, at: usize, next_index: Option<u16>) {
+    fn end(&mut self, at: usize, end: End) {
         let client = &mut self.clients[at];
         client.is_over = true;
         if let Some(Held { place, slot, .. }) = client.holds.take() {
             let (peer, member) = (client.peer, client.member);
             self.gsi.leave(member, clock::now());
-            self.desk.release(&place, slot, next_index, clock::now());
+            self.desk.release(&place, slot, end, clock::now());
             self.gsi.follow(&self.desk);
             self.keep(&place, slot);
-            self.tell(|| ServiceEvent::Closed { peer, slot, in_order: next_index.is_some() });
+            self.tell(|| ServiceEvent::Closed { peer, slot, in_order: end != End::Dead });
         }
     }
 }

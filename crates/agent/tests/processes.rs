@@ -49,10 +49,11 @@ fn a_killed_process_takes_nobody_with_it_and_its_slot_comes_back() {
     // Not the first, which is the agent.
     others.remove(2).kill();
     others.remove(1).close(77);
+    others.remove(1).rest(40);
     let mut next = Other::start("killed", AT);
     assert_eq!((next.slot, next.first_index), (2, 77), "a slot that was given back goes on");
     let mut after = Other::start("killed", AT);
-    assert_eq!(after.slot, 6, "the slot of the dead rests");
+    assert_eq!(after.slot, 6, "the slot of the dead rests, and the one whose connections are not over");
     for other in others.iter_mut().chain([&mut next, &mut after]) {
         other.assert_reached(&sender, AT);
     }

@@ -73,9 +73,10 @@ impl Drop for Owner {
         }
         // Of a device that has failed it is not known; the slot goes back all the same, with the rest of the device.
         if let Some(lease) = &self.shared.lease
-            && let Ok(next) = self.command(|core, _| core.shard.next_index())
+            && let Ok((next, rests)) =
+                self.command(|core, _| (core.shard.next_index(), core.shard.guards_qpns()))
         {
-            lease.set_next_index(next);
+            lease.set_end(next, rests);
         }
     }
 }

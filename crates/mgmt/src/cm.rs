@@ -41,7 +41,7 @@ mod unknown;
 pub use event::Event;
 pub use failure::Failure;
 pub use params::{RepParams, ReqParams, SidrRepParams, SidrReqParams};
-pub use types::{Arrival, ConnId, ListenId, Outgoing, PortId};
+pub use types::{Arrival, ConnId, ListenId, NumberChange, Outgoing, PortId};
 pub use unknown::answer_unknown;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -197,6 +197,12 @@ impl Cm {
     /// When [`Cm::handle_timeout`] has something to do.
     pub fn poll_timeout(&self) -> Option<Time> {
         self.table.next_deadline()
+    }
+
+    /// The next queue pair whose number must not be given again from now on, or may be: from the first message that names it
+    /// to the end of timewait.
+    pub fn poll_number(&mut self) -> Option<NumberChange> {
+        self.table.poll_number()
     }
 
     /// The DREQ that somebody else is to send if this process dies, and to repeat until it is answered; `None` in

@@ -202,3 +202,48 @@ fn a_peer_answers_the_will_of_the_dead() {
     let (tid, Message::Drep(drep)) = Message::parse(&answer).unwrap() else { panic!() };
     assert_eq!((tid, drep.remote_comm_id), (one.own_tid(conn), conn.0));
 }
+
+/// From the first message that names it to the end of timewait, whoever owns the connection, and in however many it is.
+#[test]
+fn the_number_of_a_queue_pair_is_guarded_as_long_as_somebody_may_speak_of_it() {
+    let mut one = One::new();
+    let guarded =
+        |one: &mut One| one.cm.poll_number().map(|change| (change.port, change.qpn, change.is_guarded));
+    let (conn, _, _) = one.ask();
+    assert_eq!(guarded(&mut one), Some((PORT, QPN, true)));
+    one.cm.destroy(one.now, conn);
+    assert_eq!(guarded(&mut one), Some((PORT, QPN, false)), "refused, and the peer has not answered");
+    one.sent();
+
+    one.wait_for_the_end();
+    let (conn, tid) = one.connect();
+    assert_eq!(guarded(&mut one), Some((PORT, QPN, true)));
+    one.cm.send_dreq(one.now, conn, &[]).unwrap();
+    one.sent_one();
+    one.cm.destroy(one.now, conn);
+    one.hear(tid, drep(conn));
+    let (again, _, _) = one.ask();
+    assert_eq!(guarded(&mut one), None, "in timewait, and asks anew");
+    one.wait(TIMEWAIT);
+    assert_eq!(guarded(&mut one), None);
+    one.cm.destroy(one.now, again);
+    assert_eq!(guarded(&mut one), Some((PORT, QPN, false)));
+}
+
+/// A side that has refused after its REP says goodbye until it is answered: the peer may be connected.
+#[test]
+fn a_number_is_guarded_while_the_peer_may_think_that_it_is_connected() {
+    let mut one = One::new();
+    one.listen();
+    let (conn, _) = one.accept();
+    assert!(one.cm.poll_number().is_some_and(|change| change.is_guarded));
+    one.cm.destroy(one.now, conn);
+    one.wait(WAIT);
+    let sent = one.sent();
+    let [_, (tid, Message::Dreq(_))] = sent[..] else { panic!("{sent:?}") };
+    assert_eq!(one.cm.poll_number(), None);
+    one.hear(tid, drep(conn));
+    assert!(one.cm.poll_number().is_some_and(|change| !change.is_guarded));
+    one.wait_for_the_end();
+    one.empty();
+}

@@ -1,6 +1,6 @@
 //! The device's queue pairs, by index.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use userdma_objects::{Cq, QpShared};
@@ -58,11 +58,15 @@ impl Qp {
 }
 
 /// Queue pairs by index. An index is given again as late as possible, so that packets to a queue pair that is gone
-/// meet nobody.
+/// meet nobody; and not at all, unless there is no other, while it is guarded.
 #[derive(Debug)]
 pub(crate) struct QpTable {
     entries: Vec<Option<Box<Qp>>>,
     free: VecDeque<u32>,
+    /// Those of connections that are not over yet.
+    guarded: BTreeSet<u32>,
+    /// Of the guarded those whose queue pairs have gone.
+    resting: BTreeSet<u32>,
 }
 
 impl QpTable {
@@ -72,7 +76,23 @@ impl QpTable {
         Self {
             entries: std::iter::repeat_with(|| None).take(first).collect(),
             free: (FIRST_INDEX..first).map(table_index).collect(),
+            guarded: BTreeSet::new(),
+            resting: BTreeSet::new(),
         }
+    }
+
+    /// From now on the index is not given again after its queue pair has gone, or is again.
+    pub(crate) fn guard(&mut self, index: u32, is_guarded: bool) {
+        if is_guarded {
+            self.guarded.insert(index);
+        } else if self.guarded.remove(&index) && self.resting.remove(&index) {
+            self.free.push_back(index);
+        }
+    }
+
+    /// Whether any index is guarded.
+    pub(crate) fn guards(&self) -> bool {
+        !self.guarded.is_empty()
     }
 
     /// The index that the next queue pair would get.
@@ -92,12 +112,13 @@ impl QpTable {
             self.entries.push(None);
             return Some(table_index(self.entries.len() - 1));
         }
-        self.free.pop_front()
+        // Rather one that rests than none.
+        self.free.pop_front().or_else(|| self.resting.pop_first())
     }
 
     /// Number of queue pairs, reserved ones counted.
     pub(crate) fn len(&self) -> usize {
-        self.entries.len() - FIRST_INDEX - self.free.len()
+        self.entries.len() - FIRST_INDEX - self.free.len() - self.resting.len()
     }
 
     /// One past the highest index.
@@ -120,8 +141,16 @@ impl QpTable {
 
     pub(crate) fn remove(&mut self, index: u32) -> Option<Qp> {
         let qp = self.entries.get_mut(index as usize)?.take()?;
-        self.free.push_back(index);
+        self.give_back(index);
         Some(*qp)
+    }
+
+    fn give_back(&mut self, index: u32) {
+        if self.guarded.contains(&index) {
+            self.resting.insert(index);
+        } else {
+            self.free.push_back(index);
+        }
     }
 
     /// Indices at which there are queue pairs.
@@ -144,6 +173,26 @@ mod tests {
         let given: Vec<_> = (0..5).map(|_| table.reserve().unwrap()).collect();
         assert_eq!(given, [16_381, 16_382, 16_383, 2, 3]);
         assert_eq!((table.len(), table.next_index()), (5, 4));
+    }
+
+    #[test]
+    fn a_guarded_index_is_given_again_when_it_is_free_or_nothing_else_is() {
+        let mut table = QpTable::new(2);
+        let all: Vec<_> = std::iter::from_fn(|| table.reserve()).collect();
+        table.guard(7, true);
+        table.guard(8, true);
+        [7, 9, 8, 10].into_iter().for_each(|index| table.give_back(index));
+        assert_eq!(table.len(), all.len() - 4);
+        assert_eq!([table.reserve(), table.reserve()], [Some(9), Some(10)]);
+        table.guard(8, false);
+        assert!(table.guards());
+        assert_eq!(table.reserve(), Some(8));
+        assert_eq!([table.reserve(), table.reserve()], [Some(7), None], "rather one that rests than none");
+        table.give_back(7);
+        assert_eq!(table.len(), all.len() - 1, "it rests again");
+        table.guard(7, false);
+        assert!(!table.guards());
+        assert_eq!(table.reserve(), Some(7));
     }
 
     #[test]

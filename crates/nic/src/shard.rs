@@ -113,6 +113,21 @@ impl Shard {
         self.qps.next_index()
     }
 
+    /// Keeps the number of a queue pair from being given again as long as a connection of it is not over, timewait included;
+    /// or lets it go. It survives the queue pair. Nothing happens if there is no such queue pair. While no other number is
+    /// left, it is given again all the same.
+    pub fn guard_qpn(&mut self, qpn: Qpn, is_guarded: bool) {
+        let index = qpn.get() & INDEX_MASK;
+        if !is_guarded || self.index_of(qpn).is_some() {
+            self.qps.guard(index, is_guarded);
+        }
+    }
+
+    /// Whether there are numbers that must not be given again yet.
+    pub fn guards_qpns(&self) -> bool {
+        self.qps.guards()
+    }
+
     /// What was counted.
     pub fn stats(&self) -> &Stats {
         &self.stats

@@ -28,7 +28,7 @@ fn slots_are_given_from_one_on_and_numbers_go_on() {
     let second = desk.claim(&here, USER, at(0)).unwrap();
     assert_eq!((first.slot, first.first_index, second.slot), (1, 2, 2));
     drop(first);
-    desk.release(&here, 1, Some(40), at(1));
+    desk.release(&here, 1, End::InOrder(40), at(1));
     let again = desk.claim(&here, USER, at(1)).unwrap();
     assert_eq!((again.slot, again.first_index), (1, 40));
 }
@@ -39,10 +39,22 @@ fn the_slot_of_a_process_that_died_rests_and_its_numbers_leap() {
     let here = place(&[3]);
     let (first, _other) = (desk.claim(&here, USER, at(0)).unwrap(), desk.claim(&here, USER, at(0)).unwrap());
     drop(first);
-    desk.release(&here, 1, None, at(1));
-    assert_eq!(desk.claim(&here, USER, at(10)).unwrap().slot, 3);
-    let again = desk.claim(&here, USER, at(11)).unwrap();
+    desk.release(&here, 1, End::Dead, at(1));
+    assert_eq!(desk.claim(&here, USER, at(20)).unwrap().slot, 3);
+    let again = desk.claim(&here, USER, at(21)).unwrap();
     assert_eq!((again.slot, again.first_index), (1, 2 + 8192));
+}
+
+#[test]
+fn the_slot_of_a_process_whose_connections_are_not_over_rests_and_its_numbers_go_on() {
+    let mut desk = empty();
+    let here = place(&[19]);
+    let (first, _other) = (desk.claim(&here, USER, at(0)).unwrap(), desk.claim(&here, USER, at(0)).unwrap());
+    drop(first);
+    desk.release(&here, 1, End::Resting(40), at(1));
+    assert_eq!(desk.claim(&here, USER, at(20)).unwrap().slot, 3);
+    let again = desk.claim(&here, USER, at(21)).unwrap();
+    assert_eq!((again.slot, again.first_index), (1, 40));
 }
 
 #[test]
@@ -52,15 +64,15 @@ fn numbers_leap_round_within_their_range() {
     for index in [16_383, 8192, 8193, 9000] {
         let grant = desk.claim(&here, USER, at(0)).unwrap();
         drop(grant);
-        desk.release(&here, 1, Some(index), at(0));
+        desk.release(&here, 1, End::InOrder(index), at(0));
         let grant = desk.claim(&here, USER, at(0)).unwrap();
         assert_eq!(grant.first_index, index);
         drop(grant);
-        desk.release(&here, 1, None, at(0));
+        desk.release(&here, 1, End::Dead, at(0));
         let grant = desk.claim(&here, USER, at(60)).unwrap();
         assert!((2..16_384).contains(&grant.first_index) && grant.first_index.abs_diff(index) >= 8190);
         drop(grant);
-        desk.release(&here, 1, Some(2), at(0));
+        desk.release(&here, 1, End::InOrder(2), at(0));
     }
 }
 
@@ -90,7 +102,7 @@ fn the_port_is_free_when_no_slot_is_used() {
     let grant = desk.claim(&here, USER, at(0)).unwrap();
     shared::check_port_free(here.addresses[0], PORT).unwrap_err();
     drop(grant);
-    desk.release(&here, 1, Some(2), at(0));
+    desk.release(&here, 1, End::InOrder(2), at(0));
     shared::check_port_free(here.addresses[0], PORT).unwrap();
 }
 
@@ -149,7 +161,7 @@ fn when_every_slot_rests_one_is_given_all_the_same() {
     assert_eq!(desk.claim(&here, USER, at(0)).unwrap_err(), Refusal::NoSlot(here.addresses[0]));
     assert_eq!(grants.last().map(|grant| grant.slot), Some(LAST_SLOT));
     drop(grants);
-    desk.release(&here, 700, None, at(0));
+    desk.release(&here, 700, End::Dead, at(0));
     assert_eq!(desk.claim(&here, USER, at(1)).unwrap().slot, 700);
 }
 
@@ -160,14 +172,14 @@ fn a_slot_that_one_user_had_goes_to_no_other_while_the_group_lives() {
     let (first, second) = (desk.claim(&here, 1, at(0)).unwrap(), desk.claim(&here, 2, at(0)).unwrap());
     assert_eq!((first.slot, second.slot), (1, 2));
     drop(first);
-    desk.release(&here, 1, Some(40), at(0));
+    desk.release(&here, 1, End::InOrder(40), at(0));
     assert_eq!(desk.claim(&here, 2, at(0)).unwrap().slot, 3);
-    desk.release(&here, 3, Some(2), at(0));
+    desk.release(&here, 3, End::InOrder(2), at(0));
     let again = desk.claim(&here, 1, at(0)).unwrap();
     assert_eq!((again.slot, again.first_index), (1, 40));
     // The last slot closes the group, and with it every socket.
-    desk.release(&here, 1, Some(50), at(0));
-    desk.release(&here, 2, Some(2), at(0));
+    desk.release(&here, 1, End::InOrder(50), at(0));
+    desk.release(&here, 2, End::InOrder(2), at(0));
     drop((second, again));
     let anybody = desk.claim(&here, 2, at(0)).unwrap();
     assert_eq!((anybody.slot, anybody.first_index), (1, 50));
@@ -186,7 +198,7 @@ fn a_user_gets_no_more_slots_of_an_address_than_he_may_have() {
     assert_eq!(desk.claim(&here, 2, at(0)).unwrap().slot, 4, "another user");
     // One that rests is his, too: dying gets him no more.
     drop(grants.pop());
-    desk.release(&here, 3, None, at(0));
+    desk.release(&here, 3, End::Dead, at(0));
     assert_eq!(desk.claim(&here, 1, at(0)).unwrap().slot, 3);
 }
 
@@ -195,7 +207,7 @@ fn a_line_that_is_open_keeps_its_slot() {
     let mut desk = service_desk(LAST_SLOT);
     let here = place(&[18]);
     let (grant, _other) = (desk.claim(&here, 1, at(0)).unwrap(), desk.claim(&here, 1, at(0)).unwrap());
-    desk.release(&here, 1, Some(2), at(0));
+    desk.release(&here, 1, End::InOrder(2), at(0));
     let next = desk.claim(&here, 1, at(0)).unwrap();
     assert_eq!(next.slot, 3, "the owner has not let go");
     drop(grant);

@@ -7,6 +7,7 @@ use userdma_link::clock;
 use userdma_link::descriptors::Peer;
 
 use super::{Agent, Client, Held};
+use crate::desk::End;
 use crate::message::{Place, Refusal, Reply};
 use crate::names;
 use crate::service::{MAX_CONNECTIONS, Service, ServiceEvent};
@@ -18,7 +19,7 @@ impl Agent {
         for (ip, port, slot) in service.dead(&self.desk) {
             service.tell(&ServiceEvent::Lost { address: ip, slot });
             let place = Place { port, addresses: vec![ip] };
-            self.desk.release(&place, slot, None, clock::now());
+            self.desk.release(&place, slot, End::Dead, clock::now());
             service.keep(&self.desk, &place, slot);
         }
         service.look_after_keeper(&self.desk);
@@ -61,14 +62,14 @@ impl Agent {
         let is_owner = |service: &Service| service.is_owner(&self.desk, &held.place, slot, locks);
         if !self.service.as_ref().is_some_and(is_owner) {
             self.tell(|| ServiceEvent::Unknown { peer, slot });
-            return self.end(at, None);
+            return self.end(at, End::Dead);
         }
         self.keep(&held.place, slot);
         self.clients[at].holds = Some(held);
         self.join(at, true);
         self.tell(|| ServiceEvent::Resumed { peer, slot, addresses });
         if self.send(at, &Reply::Registered, &[]).is_err() {
-            self.end(at, None);
+            self.end(at, End::Dead);
         }
     }
 

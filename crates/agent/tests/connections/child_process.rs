@@ -81,7 +81,7 @@ pub(crate) fn run_child() {
     for line in io::stdin().lines() {
         let line = line.unwrap();
         if let Some(next_index) = line.strip_prefix("close ") {
-            lease.set_next_index(next_index.parse().unwrap());
+            lease.set_end(next_index.parse().unwrap(), false);
             drop((claimed.links, lease));
             return say("closed");
         }

@@ -93,8 +93,17 @@ impl Other {
     }
 
     /// Closes its device in order, after using queue pairs up to `next_index`.
-    pub(crate) fn close(mut self, next_index: u16) {
-        self.tell(&format!("close {next_index}"));
+    pub(crate) fn close(self, next_index: u16) {
+        self.end(&format!("close {next_index}"));
+    }
+
+    /// As [`Other::close`], though connections of its queue pairs are not over yet.
+    pub(crate) fn rest(self, next_index: u16) {
+        self.end(&format!("rest {next_index}"));
+    }
+
+    fn end(mut self, how: &str) {
+        self.tell(how);
         assert_eq!(self.line(), "closed");
     }
 
@@ -143,8 +152,9 @@ pub(crate) fn run_child() {
         match line.split_once(' ') {
             None => say(&receive(&mut claimed)),
             Some(("backlog", slot)) => say(&backlog(&mut claimed, slot.parse().unwrap())),
-            Some((_, next_index)) => {
-                claimed.lease.as_ref().unwrap().set_next_index(next_index.parse().unwrap());
+            Some((how, next_index)) => {
+                let lease = claimed.lease.as_ref().unwrap();
+                lease.set_end(next_index.parse().unwrap(), how == "rest");
                 drop(claimed);
                 return say("closed");
             }

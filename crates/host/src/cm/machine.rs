@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
-use userdma_mgmt::cm::{Outgoing, PortId};
+use userdma_mgmt::cm::{NumberChange, Outgoing, PortId};
 use userdma_mgmt::rdma::{CmError, Device, PortRequest, Reservation, System, WillChange};
 use userdma_verbs::Time;
 
@@ -85,6 +85,14 @@ impl Machine {
         let Some(host) = self.open.get(&change.port) else { return };
         let will = change.will.as_ref().map(|will| Will { from: will.from, to: will.to, mad: will.mad });
         (**host).as_ref().set_will(change.conn.0, will.as_ref());
+    }
+
+    /// Keeps a queue pair's number from being given again, or lets it go.
+    pub(super) fn guard_number(&self, change: NumberChange) {
+        let Some(host) = self.open.get(&change.port) else { return };
+        let NumberChange { qpn, is_guarded, .. } = change;
+        // A device that does not work gives no numbers.
+        let _ = (**host).as_ref().control(move |shard, _| shard.guard_qpn(qpn, is_guarded));
     }
 
     /// Has the agent tell a peer again that a connection has ended.

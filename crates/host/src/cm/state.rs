@@ -225,6 +225,10 @@ impl State {
             while let Some(change) = self.ids.poll_will() {
                 self.machine.set_will(&change);
             }
+            // Before the message that names the queue pair.
+            while let Some(change) = self.ids.poll_number() {
+                self.machine.guard_number(change);
+            }
             let Some(out) = self.ids.poll_transmit() else { break };
             if !self.machine.send(&out) {
                 self.ids.remove_port(out.port);

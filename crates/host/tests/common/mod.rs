@@ -160,7 +160,10 @@ impl Side {
     }
 
     pub fn resolve(&self, space: PortSpace, to: SocketAddr) -> CmId {
-        let id = self.create(space);
+        self.resolve_with(self.create(space), to)
+    }
+
+    pub fn resolve_with(&self, id: CmId, to: SocketAddr) -> CmId {
         self.manager.resolve_addr(id, None, to.into(), LONG).unwrap();
         assert_eq!(self.queue.expect(EventKind::AddrResolved).id, id);
         self.manager.resolve_route(id, LONG).unwrap();

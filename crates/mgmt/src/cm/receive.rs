@@ -316,17 +316,17 @@ impl Cm {
         if from.transaction_id != self.transaction_id(id) {
             return self.ignore();
         }
-        let Some(conn) = self.table.get_mut(id) else { return };
-        if let State::Answered { goodbye, .. } = &mut conn.state {
-            if goodbye.take().is_some() {
-                let end = from.now + conn.linger;
-                self.table.set_deadline(id, Some(end));
+        match self.table.get(id).map(|conn| &conn.state) {
+            Some(State::Answered { answer, goodbye: Some(_) }) => {
+                let answer = answer.bytes();
+                self.keep_answer(from.now, id, answer);
             }
-        } else if matches!(conn.state, State::DreqSent(_)) {
-            self.enter_timewait(from.now, id, None);
-            self.tell(id, Event::Drep);
-        } else {
-            self.ignore();
+            Some(State::Answered { goodbye: None, .. }) => {}
+            Some(State::DreqSent(_)) => {
+                self.enter_timewait(from.now, id, None);
+                self.tell(id, Event::Drep);
+            }
+            _ => self.ignore(),
         }
     }
 

@@ -142,6 +142,15 @@ impl State {
         )
     }
 
+    /// Whether packets of our queue pair may be under way, or the peer may still speak of it: its number must not be another's.
+    pub(super) const fn guards_number(&self) -> bool {
+        self.is_connected()
+            || matches!(
+                self,
+                Self::ReqSent(_) | Self::Timewait { .. } | Self::Answered { goodbye: Some(_), .. }
+            )
+    }
+
     /// The message that waits for an answer, if one does.
     pub(super) const fn asking(&mut self) -> Option<&mut Asking> {
         match self {

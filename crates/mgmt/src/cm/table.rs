@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use userdma_verbs::Time;
+use userdma_verbs::{Qpn, Time};
 
 use super::conn::{Conn, QpKey, RequestKey};
 use super::state::State;
-use super::types::{ConnId, ListenId, Peer};
+use super::types::{ConnId, ListenId, NumberChange, Peer, PortId};
 
 /// The connections of a process by their local communication ids.
 #[derive(Debug)]
@@ -19,6 +19,9 @@ pub(super) struct Table {
     lingering: VecDeque<u32>,
     /// Requests that wait for their owner's answer, of each listener.
     undecided: BTreeMap<ListenId, usize>,
+    /// Our queue pairs' numbers that must not be given again, and how many connections each is in.
+    guarded: BTreeMap<(PortId, Qpn), usize>,
+    number_changes: VecDeque<NumberChange>,
     /// The index that is tried next.
     next: u32,
 }
@@ -33,6 +36,8 @@ impl Table {
             deadlines: BTreeSet::new(),
             lingering: VecDeque::new(),
             undecided: BTreeMap::new(),
+            guarded: BTreeMap::new(),
+            number_changes: VecDeque::new(),
             next: start,
         }
     }
@@ -96,7 +101,9 @@ impl Table {
     pub(super) fn enter(&mut self, id: u32, state: State, deadline: Option<Time>) {
         let Some(conn) = self.all.get_mut(&id) else { return };
         let (was_undecided, was_lingering) = (conn.state.is_undecided(), conn.state.is_lingering());
+        let was_guarding = conn.state.guards_number();
         conn.state = state;
+        let (number, is_guarding) = ((conn.peer.port, conn.local_qpn), conn.state.guards_number());
         let (listener, is_undecided) = (conn.listener, conn.state.is_undecided());
         let (is_idle, is_lingering) = (matches!(conn.state, State::Idle), conn.state.is_lingering());
         if is_idle && let Some(key) = conn.request_key.take() {
@@ -109,6 +116,7 @@ impl Table {
         }
         self.set_deadline(id, deadline);
         self.count(listener, was_undecided, is_undecided);
+        self.guard(number, was_guarding, is_guarding);
         if is_lingering && !was_lingering {
             self.lingering.push_back(id);
             self.bound_lingering();
@@ -159,9 +167,18 @@ impl Table {
         self.all.len()
     }
 
+    /// The next queue pair whose number is guarded now, or no longer.
+    pub(super) fn poll_number(&mut self) -> Option<NumberChange> {
+        self.number_changes.pop_front()
+    }
+
     /// Entries of everything but the connections themselves.
     pub(super) fn index_len(&self) -> usize {
-        self.by_request.len() + self.by_qp.len() + self.deadlines.len() + self.undecided.len()
+        self.by_request.len()
+            + self.by_qp.len()
+            + self.deadlines.len()
+            + self.undecided.len()
+            + self.guarded.len()
     }
 
     fn count(&mut self, listener: Option<ListenId>, was: bool, is: bool) {
@@ -177,6 +194,19 @@ impl Table {
                 }
             }
             (false, false) | (true, true) => {}
+        }
+    }
+
+    fn guard(&mut self, number: (PortId, Qpn), was: bool, is: bool) {
+        let count = self.guarded.entry(number).or_default();
+        let before = *count;
+        *count = before + usize::from(is) - usize::from(was);
+        if (before == 0) != (*count == 0) {
+            let (port, qpn) = number;
+            self.number_changes.push_back(NumberChange { port, qpn, is_guarded: *count > 0 });
+        }
+        if *count == 0 {
+            self.guarded.remove(&number);
         }
     }
 

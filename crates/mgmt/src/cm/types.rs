@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use userdma_verbs::Qpn;
 use userdma_wire::mad::MAD_LEN;
 
 /// A device's port, as whoever owns the [`super::Cm`] numbers them.
@@ -53,6 +54,17 @@ pub struct Outgoing {
     pub to: IpAddr,
     /// What.
     pub mad: [u8; MAD_LEN],
+}
+
+/// A queue pair of ours whose number is guarded now, or no longer.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct NumberChange {
+    /// The queue pair's device.
+    pub port: PortId,
+    /// Its number, as whoever connected it says.
+    pub qpn: Qpn,
+    /// Whether a connection of it is not over yet.
+    pub is_guarded: bool,
 }
 
 /// Who talks to whom: the same for every message of a connection.

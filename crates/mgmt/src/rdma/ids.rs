@@ -15,7 +15,7 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use userdma_verbs::{Gid, Psn, QpType, Time};
 
-use crate::cm::{Arrival, Cm, ConnId, Outgoing, PortId};
+use crate::cm::{Arrival, Cm, ConnId, NumberChange, Outgoing, PortId};
 use crate::rdma::entry::{Entry, State};
 use crate::rdma::error::ENODEV;
 use crate::rdma::system::{Device, System};
@@ -208,6 +208,11 @@ impl Ids {
     /// The next connection whose will has changed.
     pub fn poll_will(&mut self) -> Option<WillChange> {
         self.wills.pop_front()
+    }
+
+    /// As [`Cm::poll_number`].
+    pub fn poll_number(&mut self) -> Option<NumberChange> {
+        self.cm.poll_number()
     }
 
     /// Devices that no identifier and no connection needs.
