@@ -37,6 +37,11 @@ impl fmt::Display for FellBack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { ip, port, instead, holder } = self;
         match holder {
+            // With the same agent they would share it.
+            Some(holder) if holder.uid == names::our_uid() => write!(
+                f,
+                "{ip} UDP port {port} is taken ({holder}, of this user: if a service gave it the port, start the service again)"
+            )?,
             Some(holder) => write!(f, "{ip} UDP port {port} is taken ({holder})")?,
             None => write!(f, "{ip} UDP port {port} was taken when others of this user started")?,
         }
@@ -53,6 +58,18 @@ const FIRST: u16 = 1 << 14;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::holder::Program;
+
+    #[test]
+    fn who_is_kept_out_by_his_own_program_hears_that_a_service_may_have_ended() {
+        let ip = IpAddr::from([127, 0, 0, 31]);
+        let of = |uid| {
+            let holder = Some(Holder { address: ip, uid, program: Program::Unknown });
+            FellBack { ip, port: 4791, instead: 32_766, holder }.to_string()
+        };
+        assert!(of(names::our_uid()).contains("start the service again"));
+        assert!(!of(names::our_uid() + 1).contains("service"));
+    }
 
     #[test]
     fn each_user_has_a_port_below_those_that_the_kernel_gives_out() {

@@ -249,12 +249,12 @@ fn a_stopped_service_leaves_what_is_connected() {
     let sender = UdpSocket::bind("127.47.20.9:0").unwrap();
     let service = Service::start("stop");
     let mut other = Other::start("stop", AT);
-    assert_eq!(service.stop(), "stopping; 1 devices stay connected");
+    assert_eq!(service.stop(), "stopping; 1 device stays connected");
     other.assert_reached(&sender, AT);
     let mut service = Service::start("stop");
     service.hear("device goes on, slot 1");
     other.assert_reached(&sender, AT);
-    assert_eq!(service.stop(), "stopping; 1 devices stay connected");
+    assert_eq!(service.stop(), "stopping; 1 device stays connected");
     // With the last device the keeper ends.
     other.close(2);
     check_port_free(AT);

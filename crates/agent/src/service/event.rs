@@ -146,6 +146,7 @@ impl fmt::Display for ServiceEvent {
             Self::Muted { uid } => write!(f, "user {uid}: what else is wrong is left out for 10 s"),
             Self::KeeperLost(error) => write!(f, "keeper lost ({error}): it is started again"),
             Self::KeeperStarted => f.write_str("keeper started again"),
+            Self::Stopping { devices: 1 } => f.write_str("stopping; 1 device stays connected"),
             Self::Stopping { devices } => write!(f, "stopping; {devices} devices stay connected"),
         }
     }

@@ -30,15 +30,16 @@ pub(super) fn all(
     let slice = Duration::from_secs_f64(plan.seconds).div_f64(f64::from(ROUNDS) * KINDS.len() as f64);
     // At most an hour.
     let slice_ns = u64::try_from(slice.as_nanos()).unwrap_or(u64::MAX);
+    plan.watchdog.advise("; the machine may be too busy for it: with --seconds 0 nothing is measured");
     let start = clock::now();
     let mut samples = Samples::default();
     for round in 0..ROUNDS {
         screen.progress(&format!("measuring: round {} of {ROUNDS} …", round + 1));
-        for (index, kind) in KINDS.iter().enumerate() {
-            plan.watchdog.step(&format!("measurement: {kind:?}"), plan.timeout + 2 * slice);
+        for (index, (kind, name)) in KINDS.iter().enumerate() {
+            plan.watchdog.step(&format!("measuring {name}"), plan.timeout + 2 * slice);
             let order = Order::new(*kind, slice_ns, seed(round, index, start));
             let sample = measure(rig, second, order, round)
-                .map_err(|failure| Failure::new(format!("{kind:?}: {failure}")))?;
+                .map_err(|failure| Failure::new(format!("measuring {name}: {failure}")))?;
             samples.0.push(sample);
         }
     }
@@ -48,19 +49,19 @@ pub(super) fn all(
 /// Rounds.
 pub(super) const ROUNDS: u32 = 5;
 
-/// What is compared stands side by side.
-const KINDS: [Kind; 13] = [
-    Kind::SendLatency,
-    Kind::TcpSpinLatency,
-    Kind::WriteLatency,
-    Kind::EventLatency,
-    Kind::TcpBlockingLatency,
-    Kind::WriteBandwidth,
-    Kind::TcpBandwidth,
-    Kind::ReadBandwidth,
-    Kind::SendBandwidth,
-    Kind::WriteRate,
-    Kind::TcpRate,
-    Kind::WriteBatchRate,
-    Kind::TcpBatchRate,
+/// What is compared stands side by side. With names for who is told that one failed.
+const KINDS: [(Kind, &str); 13] = [
+    (Kind::SendLatency, "SEND of 8 bytes, both sides polling"),
+    (Kind::TcpSpinLatency, "TCP of 8 bytes, both sides spinning"),
+    (Kind::WriteLatency, "WRITE of 8 bytes"),
+    (Kind::EventLatency, "SEND of 8 bytes, both sides sleeping"),
+    (Kind::TcpBlockingLatency, "TCP of 8 bytes, both sides blocking"),
+    (Kind::WriteBandwidth, "WRITEs of 1 MiB"),
+    (Kind::TcpBandwidth, "a TCP stream"),
+    (Kind::ReadBandwidth, "READs of 1 MiB"),
+    (Kind::SendBandwidth, "SENDs of 1 MiB"),
+    (Kind::WriteRate, "WRITEs of 8 bytes"),
+    (Kind::TcpRate, "8 bytes over TCP, one by one"),
+    (Kind::WriteBatchRate, "WRITEs of 8 bytes in batches"),
+    (Kind::TcpBatchRate, "8 bytes over TCP in batches"),
 ];

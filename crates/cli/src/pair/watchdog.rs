@@ -19,6 +19,8 @@ pub struct Watchdog {
 struct State {
     step: String,
     deadline: Time,
+    /// What may be done about a step that takes too long.
+    advice: &'static str,
     child: Option<Child>,
     is_off: bool,
     /// Only the second process is ended.
@@ -42,6 +44,7 @@ impl Watchdog {
         let state = State {
             step: step.to_owned(),
             deadline: clock::now() + timeout,
+            advice: "",
             child: None,
             is_off: false,
             is_sparing,
@@ -58,6 +61,11 @@ impl Watchdog {
         let mut state = lock(&self.state);
         step.clone_into(&mut state.step);
         state.deadline = clock::now() + timeout;
+    }
+
+    /// From now on this is said of a step that takes too long.
+    pub fn advise(&self, advice: &'static str) {
+        lock(&self.state).advice = advice;
     }
 
     /// Watches a process, which must live as long as the watchdog.
@@ -100,7 +108,7 @@ fn watch(state: &Mutex<State>) {
         }
         let why = match death {
             Some(status) => death_notice(status),
-            None if clock::now() > state.deadline => "it takes too long".to_owned(),
+            None if clock::now() > state.deadline => format!("it takes too long{}", state.advice),
             None => continue,
         };
         end(&mut state);
