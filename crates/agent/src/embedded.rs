@@ -3,7 +3,7 @@
 use std::io;
 use std::net::IpAddr;
 
-use userdma_link::{OpenError, UdpConfig, UdpLink, interface_of};
+use userdma_link::{OpenError, UdpConfig, UdpLink, interface_of, is_unicast};
 use userdma_mem::LinkId;
 
 use crate::desk::FIRST_INDEX;
@@ -164,7 +164,7 @@ fn check_address(ip: IpAddr, before: &[IpAddr]) -> Result<(), ClaimError> {
     if link_local {
         return Err(ClaimError::LinkLocal(ip));
     }
-    if ip.is_unspecified() || ip.is_multicast() {
+    if !is_unicast(ip) {
         return Err(OpenError::NotUnicast { ip }.into());
     }
     if before.contains(&ip) {
@@ -212,6 +212,11 @@ mod tests {
         assert_eq!(error(&["127.0.11.6", "::ffff:127.0.11.6"]), "127.0.11.6 is given twice");
         assert!(error(&["fe80::1"]).starts_with("fe80::1 is link-local"));
         assert!(error(&["192.0.2.7"]).starts_with("192.0.2.7 is not an address of this machine"));
-        assert!(error(&["0.0.0.0"]).starts_with("0.0.0.0 does not name one host"));
+        for ip in ["0.0.0.0", "::", "224.0.0.1", "239.255.255.255", "255.255.255.255", "ff02::1"] {
+            assert_eq!(
+                error(&[ip]),
+                format!("{ip} does not name one host: a link needs one local unicast address")
+            );
+        }
     }
 }

@@ -16,11 +16,13 @@
 use std::collections::HashSet;
 use std::env;
 use std::fs;
-use std::io;
+use std::io::{self, Read as _};
 use std::net::IpAddr;
 use std::ops::Range;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
 use serde::Deserialize;
 use toml::Spanned;
 use userdma_verbs::Mtu;
@@ -68,12 +70,28 @@ pub fn path() -> Option<PathBuf> {
 
 /// Reads the devices of a file; `interfaces` has the devices without configuration.
 pub(crate) fn read(path: &Path, interfaces: &[DeviceInfo]) -> Result<Vec<DeviceSpec>, FileError> {
-    let text =
-        fs::read_to_string(path).map_err(|source| FileError::Read { path: path.to_owned(), source })?;
+    let text = text_of(path).map_err(|source| FileError::Read { path: path.to_owned(), source })?;
     parse(&text, interfaces).map_err(|Wrong { at, what }| {
         let before = text.get(..at).unwrap_or(&text);
         FileError::Line { path: path.to_owned(), line: 1 + before.matches('\n').count(), what }
     })
+}
+
+/// The text of a regular file, if it is short. Nothing else is a configuration: a pipe may never end, and neither does `/dev/zero`.
+fn text_of(path: &Path) -> io::Result<String> {
+    // A pipe that nobody writes to is not waited for.
+    let file =
+        fs::OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+    }
+    let mut text = String::new();
+    file.take(MAX_BYTES + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > MAX_BYTES {
+        let what = format!("it is longer than {MAX_BYTES} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
+    }
+    Ok(text)
 }
 
 /// What is wrong, and at which byte.
@@ -237,6 +255,8 @@ fn bytes(field: &str, value: Option<&Spanned<i64>>, least: u32) -> Result<Option
     })
 }
 
+/// Bytes of a configuration, at most.
+const MAX_BYTES: u64 = 1 << 20;
 /// The least window that a device works with: four packets of 4 KiB and a little.
 const LEAST_WINDOW: u32 = 17 << 10;
 /// The least buffer that holds a batch.

@@ -40,7 +40,10 @@ impl Setting {
                 Some("off") => setting.service = Trust::Nobody,
                 Some(user) => match user.parse() {
                     Ok(user) => setting.service = Trust::User(user),
-                    Err(_) => tracing::warn!("{VARIABLE}: `{part}`: a user's number is wanted, or `off`"),
+                    Err(_) => tracing::error!(
+                        "{VARIABLE}={text}: `{part}` names no user: `service=` wants a number or `off`, so that only root's \
+                         service is trusted"
+                    ),
                 },
                 None => setting.word.extend(part.chars().filter(char::is_ascii_alphanumeric)),
             }

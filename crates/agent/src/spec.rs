@@ -37,6 +37,14 @@ pub enum DevicesError {
     /// The kernel did not list its interfaces.
     #[error("list of interfaces: {0}")]
     Interfaces(#[from] io::Error),
+    /// The value of the variable is wrong.
+    #[error("{DEVICES_VARIABLE}={value}: {error}")]
+    Variable {
+        /// Its value.
+        value: String,
+        /// What is wrong with it.
+        error: Box<DevicesError>,
+    },
     /// A word names nothing.
     #[error("`{word}` is neither an IP address nor a device; the devices here are {known}")]
     Word {
@@ -48,6 +56,9 @@ pub enum DevicesError {
     /// Between commas, where an address is wanted, there is nothing.
     #[error("`{0}` has a comma without an address beside it")]
     Missing(String),
+    /// There are at most separators.
+    #[error("`{0}` names no device")]
+    NoDevice(String),
     /// The configuration file is wrong.
     #[error(transparent)]
     File(#[from] FileError),
@@ -64,8 +75,18 @@ pub const DEVICES_VARIABLE: &str = "USERDMA_DEVICES";
 pub fn configured() -> Result<Vec<DeviceSpec>, DevicesError> {
     let wanted = env::var_os(DEVICES_VARIABLE).map(|text| text.to_string_lossy().into_owned());
     match wanted.filter(|text| !text.trim().is_empty()) {
-        Some(text) => parse_devices(&text),
+        Some(text) => parse_devices(&text).map_err(|error| of_variable(text, error)),
         None => choose(file::path()),
+    }
+}
+
+/// What is wrong with a value names the variable that has it.
+fn of_variable(value: String, error: DevicesError) -> DevicesError {
+    match error {
+        DevicesError::Word { .. } | DevicesError::Missing(_) | DevicesError::NoDevice(_) => {
+            DevicesError::Variable { value, error: Box::new(error) }
+        }
+        DevicesError::Interfaces(_) | DevicesError::File(_) | DevicesError::Variable { .. } => error,
     }
 }
 
@@ -73,7 +94,7 @@ pub fn configured() -> Result<Vec<DeviceSpec>, DevicesError> {
 /// of the configuration file stands for that device, the name of an interface's for the addresses of that.
 ///
 /// # Errors
-/// A word that is neither an address nor a name.
+/// A word that is neither an address nor a name, or none at all.
 pub fn parse_devices(text: &str) -> Result<Vec<DeviceSpec>, DevicesError> {
     let has_names = text.split([',', ';']).map(str::trim).any(|word| !word.is_empty() && !is_address(word));
     // Files and interfaces that nobody asks for have no errors.
@@ -114,6 +135,10 @@ fn parse(
         let addresses = device.split(',').map(|word| addresses(word.trim(), named, interfaces));
         let addresses = addresses.collect::<Result<Vec<_>, _>>()?.concat();
         specs.push(DeviceSpec::new(unique_name(&mut names, &addresses), addresses));
+    }
+    // A variable of a script that is not set, say: not to be taken for every device, nor for none.
+    if specs.is_empty() {
+        return Err(DevicesError::NoDevice(text.to_owned()));
     }
     Ok(specs)
 }
@@ -193,7 +218,6 @@ mod tests {
         let devices = parse_devices("127.0.0.2; 127.0.0.3,::1;").unwrap();
         assert_eq!(devices.iter().map(|d| d.addresses.len()).collect::<Vec<_>>(), [1, 2]);
         assert_eq!(devices.iter().map(|d| d.name.as_str()).collect::<Vec<_>>(), ["roce_lo", "roce_lo_1"]);
-        assert_eq!(parse_devices("").unwrap(), []);
     }
 
     #[test]
@@ -226,6 +250,16 @@ mod tests {
             (devices[0].name.as_str(), &devices[0].addresses[..]),
             ("roce_lo", &[ip("127.0.79.1")][..])
         );
+    }
+
+    #[test]
+    fn separators_name_no_device() {
+        for text in ["", ";", ";;;", " ; ; "] {
+            let error = parse_devices(text).unwrap_err();
+            assert_eq!(error.to_string(), format!("`{text}` names no device"));
+            let wanted = format!("USERDMA_DEVICES={text}: `{text}` names no device");
+            assert_eq!(of_variable(text.to_owned(), error).to_string(), wanted);
+        }
     }
 
     #[test]

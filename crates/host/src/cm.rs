@@ -17,9 +17,9 @@ mod listen;
 mod machine;
 mod state;
 
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 pub use userdma_mgmt::rdma::{
     Address, CmError, CmId, CmOption, ConnParam, Ece, Event, EventKind, IbAddress, Param, PathRecord,
@@ -85,7 +85,9 @@ pub struct Manager {
 impl Manager {
     /// A manager of connections on these devices. Neither a device nor a thread is there before it is needed.
     pub fn new(devices: Arc<dyn Devices>) -> Self {
-        Self { owner: Arc::new(Owner::new(devices)) }
+        // The one place where the connection manager draws randomness: everything below takes it as an argument.
+        let seed = RandomState::new().build_hasher().finish();
+        Self { owner: Arc::new(Owner::new(devices, seed)) }
     }
 
     /// A new identifier, whose events go to `sink`. `qp_type` counts in [`PortSpace::Ib`] only.
@@ -150,29 +152,23 @@ impl Manager {
     }
 
     /// Finds the device from which `dst` is reached: [`EventKind::AddrResolved`] or [`EventKind::AddrError`] is told. Nobody is
-    /// asked for it, so `_timeout` never passes.
+    /// asked for it, so it needs no timeout.
     ///
     /// # Errors
     /// It is neither new nor bound, the families differ, or there is no way to `dst` at all.
-    pub fn resolve_addr(
-        &self,
-        id: CmId,
-        src: Option<Address>,
-        dst: Address,
-        _timeout: Duration,
-    ) -> Result<(), CmError> {
+    pub fn resolve_addr(&self, id: CmId, src: Option<Address>, dst: Address) -> Result<(), CmError> {
         self.owner.run(|state| {
             state.machine.refresh(state.now);
             state.ids.resolve_addr(&mut state.machine, id, src, dst)
         })
     }
 
-    /// Makes up the path to a resolved address: [`EventKind::RouteResolved`] is told. Nobody is asked for it, so `_timeout` never
-    /// passes.
+    /// Makes up the path to a resolved address: [`EventKind::RouteResolved`] is told. Nobody is asked for it, so it needs no
+    /// timeout.
     ///
     /// # Errors
     /// The address is not resolved.
-    pub fn resolve_route(&self, id: CmId, _timeout: Duration) -> Result<(), CmError> {
+    pub fn resolve_route(&self, id: CmId) -> Result<(), CmError> {
         self.owner.enter(|state| state.ids.resolve_route(id))?
     }
 
@@ -190,7 +186,7 @@ impl Manager {
     ///
     /// # Errors
     /// It is neither new nor bound, or somebody listens there.
-    pub fn listen(&self, id: CmId, _backlog: u32) -> Result<(), CmError> {
+    pub fn listen(&self, id: CmId) -> Result<(), CmError> {
         self.owner.listen(id)
     }
 
@@ -202,13 +198,13 @@ impl Manager {
         self.owner.enter(|state| state.ids.accept(state.now, id, param))?
     }
 
-    /// Refuses a request, or what the peer has accepted, for a reason of the program's (28), or because it has proposed an
-    /// option that is not supported (35).
+    /// Refuses a request, or what the peer has accepted, for a reason of the program's
+    /// ([`RejectReason::ConsumerReject`]), or because it has proposed an option that is not supported
+    /// ([`RejectReason::VendorOptionNotSupported`]).
     ///
     /// # Errors
     /// There is nothing to refuse, there is too much private data, or it is another reason.
-    pub fn reject(&self, id: CmId, reason: u8, private_data: &[u8]) -> Result<(), CmError> {
-        let reason = RejectReason::from_code(reason.into());
+    pub fn reject(&self, id: CmId, reason: RejectReason, private_data: &[u8]) -> Result<(), CmError> {
         self.owner.enter(|state| state.ids.reject(state.now, id, reason, private_data))?
     }
 

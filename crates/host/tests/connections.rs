@@ -15,6 +15,7 @@ use std::time::Duration;
 use common::{Hosts, LONG, Side, errno, param};
 use userdma_host::cm::{ConnParam, EventKind, Param, PortSpace};
 use userdma_verbs::{QKey, QpState, Qpn};
+use userdma_wire::mad::cm::RejectReason;
 
 fn to(address: &str) -> SocketAddr {
     address.parse().unwrap()
@@ -110,8 +111,8 @@ fn a_program_refuses_with_its_own_words() {
     server.listen(PortSpace::Tcp, "127.43.1.7:3");
     client.connect(PortSpace::Tcp, to("127.43.1.7:3"), &param(Qpn::new(9), b""));
     let passive = server.queue.expect(EventKind::ConnectRequest).id;
-    assert_eq!(errno(server.manager.reject(passive, 10, b"")), 22);
-    server.manager.reject(passive, 28, b"too late").unwrap();
+    assert_eq!(errno(server.manager.reject(passive, RejectReason::StaleConnection, b"")), 22);
+    server.manager.reject(passive, RejectReason::ConsumerReject, b"too late").unwrap();
     let event = client.queue.expect(EventKind::Rejected);
     assert_eq!((event.status, &conn(event.param).private_data[..8]), (28, &b"too late"[..]));
 }
@@ -125,10 +126,10 @@ fn a_full_backlog_lets_the_peer_ask_again() {
     let (first, second) = (ask(8), ask(9));
     server.queue.wait_for_refusal();
     let one = server.queue.expect(EventKind::ConnectRequest);
-    server.manager.reject(one.id, 28, b"").unwrap();
+    server.manager.reject(one.id, RejectReason::ConsumerReject, b"").unwrap();
     assert_eq!(client.queue.expect(EventKind::Rejected).id, first);
     let other = server.queue.expect(EventKind::ConnectRequest);
-    server.manager.reject(other.id, 28, b"").unwrap();
+    server.manager.reject(other.id, RejectReason::ConsumerReject, b"").unwrap();
     assert_eq!(client.queue.expect(EventKind::Rejected).id, second);
 }
 
@@ -377,7 +378,7 @@ fn who_is_woken_may_call_the_manager() {
         let _ = say.send(manager.query(id).is_ok());
     }));
     let resolving = side.manager.clone();
-    std::thread::spawn(move || resolving.resolve_addr(id, None, to("127.71.4.6:7").into(), LONG));
+    std::thread::spawn(move || resolving.resolve_addr(id, None, to("127.71.4.6:7").into()));
     assert!(said.recv_timeout(LONG).unwrap());
     *side.queue.on_wake.lock().unwrap() = None;
 }

@@ -26,5 +26,5 @@ pub use link::{Link, is_readable};
 pub use tap::{Capture, MAX_LAG, Tap};
 pub use udp::{
     Backlog, BufferSize, GsiReceiver, GsiSender, Neighbors, OpenError, RecvReport, SendReport, TX_SOCKETS,
-    TooLong, UdpConfig, UdpLink, shared,
+    TooLong, UdpConfig, UdpLink, is_unicast, shared,
 };

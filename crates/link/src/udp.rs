@@ -40,8 +40,8 @@ use recv::Receiver;
 pub use recv::RecvReport;
 use send::{Outcome, Sender};
 pub use send::{SendReport, TooLong};
-pub use socket::OpenError;
 use socket::Sockets;
+pub use socket::{OpenError, is_unicast};
 
 /// Transmit sockets of a link.
 pub const TX_SOCKETS: usize = 8;

@@ -305,7 +305,7 @@ fn an_address_that_is_not_ours_is_named() {
     let open = |ip: &str| UdpLink::open(LinkId(0), ip.parse().unwrap(), 0, &config());
     let error = open("192.0.2.1").unwrap_err();
     assert!(error.to_string().starts_with("192.0.2.1 is not an address of this machine"), "{error}");
-    for ip in ["0.0.0.0", "::", "224.0.0.1", "ff02::1"] {
+    for ip in ["0.0.0.0", "::", "224.0.0.1", "255.255.255.255", "ff02::1"] {
         assert!(matches!(open(ip), Err(OpenError::NotUnicast { .. })), "{ip}");
     }
 }

@@ -37,7 +37,7 @@ if have ibv_rc_pingpong; then
     says "a wrong line of the file" 'userdma\.toml:5: mtu = 9000: 256, 512, 1024, 2048 and 4096 are possible'
     unset USERDMA_CONFIG
     USERDMA_LOG_FILE=$work/no/such/folder run -- env USERDMA_DEVICES=nowhere ibv_devices > "$work/out" 2>&1
-    says "an error whose file cannot be made" '^userdma\[[0-9]+\] error: devices: `nowhere` is neither an IP address nor a device'
+    says "an error whose file cannot be made" '^userdma\[[0-9]+\] error: devices: USERDMA_DEVICES=nowhere: `nowhere` is neither an IP address nor a device'
 else
     skip "log: ibverbs-utils is not installed"
 fi

@@ -20,6 +20,20 @@ fn error(text: &str) -> (usize, String) {
 }
 
 #[test]
+fn what_is_no_file_or_does_not_end_is_not_read() {
+    let error = |path: &Path| read(path, &interfaces()).unwrap_err().to_string();
+    assert_eq!(error(Path::new("/dev/zero")), "/dev/zero: it is not a regular file");
+    assert_eq!(error(Path::new("/tmp")), "/tmp: it is not a regular file");
+    let path = env::temp_dir().join(format!("userdma-file-{}-long.toml", std::process::id()));
+    let comment = |len: u64| "#".repeat(usize::try_from(len).unwrap());
+    fs::write(&path, comment(MAX_BYTES)).unwrap();
+    assert_eq!(read(&path, &interfaces()).unwrap(), []);
+    fs::write(&path, comment(MAX_BYTES + 1)).unwrap();
+    assert_eq!(error(&path), format!("{}: it is longer than 1048576 bytes", path.display()));
+    fs::remove_file(&path).unwrap();
+}
+
+#[test]
 fn all_fields_are_read() {
     let text = r#"
         [[device]]

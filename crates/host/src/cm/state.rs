@@ -1,7 +1,6 @@
 //! The lock of a connection manager, what is behind it, and its thread.
 
 use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
@@ -50,10 +49,11 @@ pub(super) struct State {
 }
 
 impl Owner {
-    pub(super) fn new(devices: Arc<dyn Devices>) -> Self {
+    /// `seed` decides which ids and sequence numbers are drawn.
+    pub(super) fn new(devices: Arc<dyn Devices>, seed: u64) -> Self {
         let inbox = Arc::new(Inbox::default());
         let state = State {
-            ids: Ids::new(RandomState::new().build_hasher().finish()),
+            ids: Ids::new(seed),
             machine: Machine::new(devices, &inbox),
             sinks: HashMap::new(),
             told: Vec::new(),

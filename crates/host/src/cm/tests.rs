@@ -4,6 +4,7 @@
 
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
 use userdma_link::{Faults, Link, clock};
 use userdma_verbs::Qpn;
@@ -69,11 +70,11 @@ fn connect(client: &Side, server: &Side, to: &str) {
     let to: SocketAddr = to.parse().unwrap();
     let listener = server.create();
     server.manager().bind(listener, to.into()).unwrap();
-    server.manager().listen(listener, 1).unwrap();
+    server.manager().listen(listener).unwrap();
     let active = client.create();
-    client.manager().resolve_addr(active, None, to.into(), LONG).unwrap();
+    client.manager().resolve_addr(active, None, to.into()).unwrap();
     client.expect(EventKind::AddrResolved);
-    client.manager().resolve_route(active, LONG).unwrap();
+    client.manager().resolve_route(active).unwrap();
     client.expect(EventKind::RouteResolved);
     let param = ConnParam { qpn: Qpn::new(9), ..ConnParam::default() };
     client.manager().connect(active, &param).unwrap();

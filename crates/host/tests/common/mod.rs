@@ -150,7 +150,7 @@ impl Side {
     pub fn listen(&self, space: PortSpace, on: &str) -> CmId {
         let id = self.create(space);
         self.manager.bind(id, on.parse::<SocketAddr>().unwrap().into()).unwrap();
-        self.manager.listen(id, 10).unwrap();
+        self.manager.listen(id).unwrap();
         id
     }
 
@@ -164,9 +164,9 @@ impl Side {
     }
 
     pub fn resolve_with(&self, id: CmId, to: SocketAddr) -> CmId {
-        self.manager.resolve_addr(id, None, to.into(), LONG).unwrap();
+        self.manager.resolve_addr(id, None, to.into()).unwrap();
         assert_eq!(self.queue.expect(EventKind::AddrResolved).id, id);
-        self.manager.resolve_route(id, LONG).unwrap();
+        self.manager.resolve_route(id).unwrap();
         self.queue.expect(EventKind::RouteResolved);
         id
     }

@@ -4,6 +4,7 @@ use std::mem::offset_of;
 
 use userdma_host::cm::{Address, CmId, ConnParam, Ece, Query};
 use userdma_verbs::{QKey, Qpn};
+use userdma_wire::mad::cm::RejectReason;
 
 use super::abi;
 use super::command::Call;
@@ -26,7 +27,7 @@ pub(super) fn listen(call: &Call) -> Result<(), Refused> {
     let command: abi::Listen = call.input()?;
     let backlog = if (1..MAX_BACKLOG).contains(&command.backlog) { command.backlog } else { MAX_BACKLOG };
     let connection = call.state.table().set_backlog(Id(command.id), call.channel, backlog)?;
-    call.state.manager.listen(connection, backlog)?;
+    call.state.manager.listen(connection)?;
     tell_listener(call, connection);
     Ok(())
 }
@@ -65,8 +66,8 @@ pub(super) fn accept(call: &Call) -> Result<(), Refused> {
 pub(super) fn reject(call: &Call) -> Result<(), Refused> {
     let command: abi::Reject = call.input()?;
     let reason = match command.reason {
-        0 => CONSUMER_DEFINED,
-        reason @ (CONSUMER_DEFINED | VENDOR_OPTION) => reason,
+        0 | CONSUMER_DEFINED => RejectReason::ConsumerReject,
+        VENDOR_OPTION => RejectReason::VendorOptionNotSupported,
         _ => return Err(INVALID),
     };
     let connection = call.find(command.id)?;

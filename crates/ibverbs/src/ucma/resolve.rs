@@ -1,7 +1,5 @@
 //! Commands about addresses and routes.
 
-use std::time::Duration;
-
 use super::command::Call;
 use super::{abi, address};
 use crate::answer::{INVALID, Refused};
@@ -35,7 +33,7 @@ pub(super) fn resolve_ip(call: &Call) -> Result<(), Refused> {
     };
     let target = address::parse_in6(&command.dst_addr).ok_or(INVALID)?;
     let connection = call.find(command.id)?;
-    Ok(call.state.manager.resolve_addr(connection, source, target, timeout(command.timeout_ms))?)
+    Ok(call.state.manager.resolve_addr(connection, source, target)?)
 }
 
 /// As `ucma.c ucma_resolve_addr()`.
@@ -51,16 +49,12 @@ pub(super) fn resolve_addr(call: &Call) -> Result<(), Refused> {
         return Err(INVALID);
     }
     let connection = call.find(command.id)?;
-    Ok(call.state.manager.resolve_addr(connection, source, target, timeout(command.timeout_ms))?)
+    Ok(call.state.manager.resolve_addr(connection, source, target)?)
 }
 
 /// As `ucma.c ucma_resolve_route()`.
 pub(super) fn resolve_route(call: &Call) -> Result<(), Refused> {
     let command: abi::ResolveRoute = call.input()?;
     let connection = call.find(command.id)?;
-    Ok(call.state.manager.resolve_route(connection, timeout(command.timeout_ms))?)
-}
-
-fn timeout(ms: u32) -> Duration {
-    Duration::from_millis(ms.into())
+    Ok(call.state.manager.resolve_route(connection)?)
 }

@@ -1,7 +1,7 @@
 //! Making the sockets of a link: one that receives, eight that send.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6};
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -119,6 +119,13 @@ impl Sockets {
     }
 }
 
+/// Whether an address may be one host's: it is neither a wildcard, nor a group's, nor that of all hosts of a network
+/// (255.255.255.255), to all of which the kernel binds sockets.
+pub fn is_unicast(ip: IpAddr) -> bool {
+    let is_of_all_hosts = ip == IpAddr::V4(Ipv4Addr::BROADCAST);
+    !(ip.is_unspecified() || ip.is_multicast() || is_of_all_hosts)
+}
+
 /// The address that all sockets of a link are bound to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Local {
@@ -129,7 +136,7 @@ pub(super) struct Local {
 impl Local {
     /// The address of one host.
     pub(super) fn unicast(ip: IpAddr, scope_id: u32) -> Result<Self, OpenError> {
-        if ip.is_unspecified() || ip.is_multicast() {
+        if !is_unicast(ip) {
             return Err(OpenError::NotUnicast { ip });
         }
         Ok(Self { ip, scope_id })

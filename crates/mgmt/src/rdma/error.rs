@@ -58,6 +58,9 @@ pub enum CmError {
     /// Somebody has the port on every address, or no port is free.
     #[error("no such port is free")]
     NoPort,
+    /// There are as many connections as there can be.
+    #[error("no communication id is free")]
+    NoIds,
     /// It is not there.
     #[error("{0} is not supported")]
     Unsupported(&'static str),
@@ -77,6 +80,7 @@ impl CmError {
             Self::NoDevice(_) => ENODEV,
             Self::PortTaken(_) => EADDRINUSE,
             Self::NoPort => EADDRNOTAVAIL,
+            Self::NoIds => ENOMEM,
             Self::Unsupported(_) => ENOSYS,
             Self::Open { errno, .. } | Self::System(errno) => *errno,
         }
@@ -84,6 +88,7 @@ impl CmError {
 }
 
 const ENOENT: i32 = 2;
+const ENOMEM: i32 = 12;
 pub(super) const ENODEV: i32 = 19;
 pub(super) const EINVAL: i32 = 22;
 const ENOSYS: i32 = 38;

@@ -143,9 +143,9 @@ pub(super) async fn connect<Q: Connect>(
 ) -> Result<ConnParam, ConnectError> {
     id.check(qp)?;
     let source = source(device, peer)?;
-    id.manager.resolve_addr(id.id, Some(source.into()), peer.into(), PATIENCE)?;
+    id.manager.resolve_addr(id.id, Some(source.into()), peer.into())?;
     id.expect(EventKind::AddrResolved, peer).await?;
-    id.manager.resolve_route(id.id, PATIENCE)?;
+    id.manager.resolve_route(id.id)?;
     id.expect(EventKind::RouteResolved, peer).await?;
     id.manager.connect(id.id, &attr.request(qp.qpn()))?;
     let answer = id.expect(EventKind::ConnectResponse, peer).await?;
@@ -175,8 +175,6 @@ pub(super) async fn accept<Q: Connect>(
     }
 }
 
-/// Addresses are resolved at once.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
 /// Reasons of a rejection. As the kernel's `rdma/ib_cm.h enum ib_cm_rej_reason`.
 const INVALID_SERVICE_ID: i32 = 8;
 const CONSUMER_DEFINED: i32 = 28;

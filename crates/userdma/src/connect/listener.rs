@@ -6,6 +6,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use userdma_host::cm::{CmError, ConnParam, Event};
+use userdma_wire::mad::cm::RejectReason;
 
 use super::connection::{Connection, Link};
 use super::error::ConnectError;
@@ -45,7 +46,7 @@ impl Listener {
         }
         let id = Id::create(device, Queue::with_backlog(BACKLOG))?;
         id.manager.bind(id.id, address.into())?;
-        id.manager.listen(id.id, BACKLOG)?;
+        id.manager.listen(id.id)?;
         let [local, _] = id.addresses()?;
         Ok(Self { id, local: local.unwrap_or(address) })
     }
@@ -145,7 +146,7 @@ impl Request {
     /// # Errors
     /// There is too much private data. The peer is refused without.
     pub fn reject(self, private_data: &[u8]) -> Result<(), ConnectError> {
-        Ok(self.id.manager.reject(self.id.id, CONSUMER_DEFINED, private_data)?)
+        Ok(self.id.manager.reject(self.id.id, RejectReason::ConsumerReject, private_data)?)
     }
 }
 
@@ -159,5 +160,3 @@ pub(super) fn resolve(device: &Device, address: impl ToSocketAddrs) -> Result<So
 
 /// Requests that may wait. What does not find room is asked again by the peer.
 const BACKLOG: u32 = 1024;
-/// As the kernel's `rdma/ib_cm.h enum ib_cm_rej_reason`.
-const CONSUMER_DEFINED: u8 = 28;

@@ -6,7 +6,7 @@ use userdma_verbs::{Psn, QKey, QpType, Qpn, Time};
 use userdma_wire::mad::cm::{IpHeader, RejectReason, SidrStatus};
 
 use super::Ids;
-use crate::cm::{ConnId, PortId, RepParams, ReqParams, SidrRepParams, SidrReqParams, time};
+use crate::cm::{ConnId, Failure, PortId, RepParams, ReqParams, SidrRepParams, SidrReqParams, time};
 use crate::rdma::entry::{Entry, Link, Phase, State};
 use crate::rdma::{CmError, CmId, ConnParam, PathRecord};
 
@@ -74,7 +74,7 @@ impl Ids {
             private_data: &private_data,
             ece: param.ece,
         };
-        let conn = self.cm.send_req(now, &request).map_err(|_| refused("connect"))?;
+        let conn = self.cm.send_req(now, &request).map_err(not_asked)?;
         self.entry_mut(id)?.link = Some(Link {
             phase: Phase::Asked,
             remote_qpn: Qpn::default(),
@@ -102,7 +102,7 @@ impl Ids {
             max_cm_retries: MAX_CM_RETRIES,
             private_data: &private_data,
         };
-        self.cm.send_sidr_req(now, &request).map_err(|_| refused("connect"))
+        self.cm.send_sidr_req(now, &request).map_err(not_asked)
     }
 
     /// Accepts a request; with nothing to say (`None`), completes what the peer has accepted. The queue pair is in RTS by
@@ -292,7 +292,20 @@ fn check_len(private_data: &[u8], max: usize) -> Result<(), CmError> {
     if len <= max { Ok(()) } else { Err(CmError::PrivateData { len, max }) }
 }
 
-fn refused(call: &'static str) -> CmError {
+/// Why no peer is asked.
+const fn not_asked(failure: Failure) -> CmError {
+    match failure {
+        Failure::NoIds => CmError::NoIds,
+        Failure::NoConnection
+        | Failure::State(_)
+        | Failure::TooLong { .. }
+        | Failure::ServiceType(_)
+        | Failure::NoPort(_)
+        | Failure::InUse => refused("connect"),
+    }
+}
+
+const fn refused(call: &'static str) -> CmError {
     CmError::State { call, wanted: REQUEST }
 }
 
@@ -315,3 +328,15 @@ const MAX_RETRIES: u8 = 7;
 const REP_PRIVATE_DATA: usize = 196;
 const REJ_PRIVATE_DATA: usize = 148;
 const SIDR_REP_PRIVATE_DATA: usize = 136;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_room_for_a_connection_is_told_from_a_wrong_state() {
+        assert_eq!(not_asked(Failure::NoIds), CmError::NoIds);
+        assert_eq!(not_asked(Failure::NoIds).errno(), 12);
+        assert_eq!(not_asked(Failure::State("established")).errno(), 22);
+    }
+}
