@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use common::other::{Other, is_child, say};
 use common::{ALL, LONG};
 use futures_executor::block_on;
 use futures_util::join;
@@ -325,37 +324,4 @@ fn a_queue_pair_of_another_device_is_refused() {
     let (accepted, made) = block_on(async { join!(accepting, connecting) });
     assert!(matches!(accepted, Err(ConnectError::Setup(_))), "{accepted:?}");
     assert!(matches!(made, Err(ConnectError::Rejected { .. })), "{made:?}");
-}
-
-/// The other process is killed: the agent of its address says so, though this side only receives.
-#[test]
-fn a_process_that_is_killed_ends_its_connections() {
-    const TEST: &str = "a_process_that_is_killed_ends_its_connections";
-    let attr = ConnAttr::default();
-    if is_child() {
-        let server = side(61, 2, "");
-        let listener = server.listen();
-        say(&listener.local_addr().to_string());
-        let _accepted =
-            listener.accept_blocking(LONG).unwrap().accept_blocking(server.qp(), &attr, LONG).unwrap();
-        std::thread::sleep(Duration::from_secs(60));
-        return;
-    }
-    // Somebody whose agent may live on. If it is another test's and ends in the same moment, nobody knows of the connection.
-    let _other = Device::open("127.45.61.2").unwrap();
-    let client = side(61, 3, "");
-    let is_told = |_| {
-        let mut other = Other::start(TEST);
-        let address = other.line();
-        let made = Connection::connect_blocking(&client.device, &*address, client.qp(), &attr, LONG).unwrap();
-        let (mr, killed) = (client.mr(), userdma::uptime());
-        other.child.kill().unwrap();
-        let (tell, told) = std::sync::mpsc::channel();
-        std::thread::spawn(move || tell.send(block_on(made.recv(mr.slice(..))).unwrap_err().is_flushed()));
-        let end = told.recv_timeout(Duration::from_secs(20));
-        println!("{end:?} after {:?}", userdma::uptime() - killed);
-        assert!(end.unwrap_or(true), "flushed, if it has ended");
-        end.is_ok()
-    };
-    assert!((0..4).any(is_told));
 }

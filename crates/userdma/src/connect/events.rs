@@ -23,6 +23,8 @@ struct State {
     /// Requests among them, and how many may wait.
     requests: u32,
     backlog: u32,
+    /// Both sides have said yes: what comes then of refusals and silence ends the connection.
+    is_made: bool,
     /// The peer has ended the connection; its queue pair, to be told.
     is_over: bool,
     qp: Option<(Host, Qpn)>,
@@ -51,6 +53,14 @@ impl State {
     fn leave(&mut self, number: u64) -> Option<Waker> {
         let at = self.wakers.iter().position(|&(of, _)| of == number)?;
         Some(self.wakers.swap_remove(at).1)
+    }
+
+    /// The connection has ended.
+    fn end(&mut self) {
+        self.is_over = true;
+        if let Some((host, qpn)) = &self.qp {
+            to_error(host, *qpn);
+        }
     }
 
     /// The oldest request; that there is none if none will come any more.
@@ -155,21 +165,19 @@ impl EventSink for Queue {
         match event.kind {
             EventKind::ConnectRequest if state.requests >= state.backlog => return false,
             EventKind::ConnectRequest => state.requests += 1,
-            EventKind::Disconnected | EventKind::DeviceRemoval => {
-                state.is_over = true;
-                if let Some((host, qpn)) = &state.qp {
-                    to_error(host, *qpn);
-                }
+            EventKind::ConnectResponse | EventKind::Established => state.is_made = true,
+            EventKind::Disconnected | EventKind::DeviceRemoval => state.end(),
+            // A peer that dies behind its answer has somebody else say that there is no such connection.
+            EventKind::Rejected | EventKind::Unreachable | EventKind::ConnectError if state.is_made => {
+                state.end();
             }
             EventKind::AddrResolved
             | EventKind::AddrError
             | EventKind::RouteResolved
             | EventKind::RouteError
-            | EventKind::ConnectResponse
             | EventKind::ConnectError
             | EventKind::Unreachable
             | EventKind::Rejected
-            | EventKind::Established
             | EventKind::MulticastJoin
             | EventKind::MulticastError
             | EventKind::AddrChange
@@ -199,3 +207,47 @@ fn to_error(host: &Host, qpn: Qpn) {
 
 /// The place of an owner who keeps no future.
 const OWNER: u64 = 0;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use userdma_host::cm::{ConnParam, DeviceEntry, Devices, Manager, Param, PortSpace};
+    use userdma_verbs::QpType;
+
+    use super::*;
+
+    struct Nothing;
+
+    impl Devices for Nothing {
+        fn list(&self) -> Vec<DeviceEntry> {
+            Vec::new()
+        }
+
+        fn open(&self, _: usize) -> Result<Arc<dyn AsRef<Host> + Send + Sync>, i32> {
+            Err(19)
+        }
+    }
+
+    /// Of an identifier that has nothing else.
+    fn push(queue: &Queue, kind: EventKind) {
+        let manager = Manager::new(Arc::new(Nothing));
+        let id = manager.create(Arc::new(Queue::default()), PortSpace::Tcp, QpType::Rc).unwrap();
+        let param = Param::Conn(ConnParam::default());
+        assert!(queue.push(Event { id, kind, status: 0, listener: None, membership: None, param }));
+    }
+
+    #[test]
+    fn a_refusal_ends_a_connection_that_was_made() {
+        for made in [EventKind::ConnectResponse, EventKind::Established] {
+            for end in [EventKind::Rejected, EventKind::Unreachable, EventKind::ConnectError] {
+                let queue = Queue::default();
+                push(&queue, end);
+                assert!(!queue.is_over(), "whoever connects is told by the event");
+                push(&queue, made);
+                push(&queue, end);
+                assert!(queue.is_over());
+            }
+        }
+    }
+}
