@@ -3,6 +3,7 @@
 //! It knows no connections and reads no clock. The books may be lost: processes that have slots hold their locks and parks,
 //! and register again.
 
+mod numbers;
 mod restore;
 
 use std::collections::{BTreeMap, HashMap};
@@ -13,6 +14,8 @@ use std::os::fd::OwnedFd;
 use userdma_link::{OpenError, shared};
 use userdma_verbs::Time;
 
+pub(crate) use self::numbers::{FIRST_INDEX, first_index};
+use self::numbers::{INDICES, leap};
 use crate::group::Group;
 use crate::locks::Locks;
 use crate::message::{Place, Refusal};
@@ -113,7 +116,8 @@ impl Desk {
                 port.is_partial = true;
                 grown.push(*ip);
             }
-            port.slots.entry(slot).or_insert(Slot::NEW).take_for(user);
+            // How far its numbers have come is not known; when it ends it says so, or the slot rests.
+            port.slots.entry(slot).or_insert(Slot::new(FIRST_INDEX)).take_for(user);
         }
         Some(grown)
     }
@@ -128,7 +132,7 @@ impl Desk {
             let (next_index, rest_ns) = match end {
                 End::InOrder(next_index) => (next_index, 0),
                 End::Resting(next_index) => (next_index, REST_NS),
-                End::Dead => (entry.next_index ^ (INDICES / 2), REST_NS),
+                End::Dead => (leap(entry.next_index), REST_NS),
             };
             entry.next_index = next_index.clamp(FIRST_INDEX, INDICES - 1);
             entry.rests_until = now.plus_nanos(rest_ns);
@@ -216,11 +220,7 @@ impl Desk {
     }
 
     fn grant(&mut self, place: &Place, user: u32, now: Time) -> Result<Grant, Refusal> {
-        let (slot, locks) = match self.lock_free(place, user, |slot| slot.rests_until <= now)? {
-            Some(found) => found,
-            // Rather one that rests than none.
-            None => self.lock_free(place, user, |_| true)?.ok_or_else(|| self.no_slot(place, user))?,
-        };
+        let (slot, locks) = self.lock_free(place, user, now)?.ok_or_else(|| self.no_slot(place, user))?;
         let mut grant =
             Grant { slot, first_index: FIRST_INDEX, sockets: Vec::new(), locks, grown: Vec::new() };
         for ip in &place.addresses {
@@ -233,7 +233,7 @@ impl Desk {
                 grant.grown.push(*ip);
             }
             grant.sockets.push(group.socket(slot).map_err(refusal)?);
-            let entry = port.slots.get(&slot).copied().unwrap_or(Slot::NEW);
+            let entry = port.slots.get(&slot).copied().unwrap_or_else(|| Slot::new(first_index(now)));
             grant.first_index = grant.first_index.max(entry.next_index);
         }
         for ip in &place.addresses {
@@ -245,25 +245,28 @@ impl Desk {
         Ok(grant)
     }
 
-    /// The lowest slot that nobody has on any address, `is_fit` and the user's as far as it was used before, and its locks. A
-    /// process that has not registered yet keeps its slot by the lock.
+    /// The lowest slot that nobody has on any address, the user's as far as it was used before, and its locks; one that rests
+    /// rather than none, and of those the one that rests no longer first. A process that has not registered yet keeps its slot by
+    /// the lock.
     fn lock_free(
         &mut self,
         place: &Place,
         user: u32,
-        is_fit: impl Fn(&Slot) -> bool,
+        now: Time,
     ) -> Result<Option<(u16, Vec<OwnedFd>)>, Refusal> {
         let may_have_more: Vec<_> =
             place.addresses.iter().map(|ip| !self.has_all(*ip, place.port, user)).collect();
         let is_free = |ports: &HashMap<(IpAddr, u16), Port>, (ip, more): (&IpAddr, &bool), slot: u16| {
             let entry = ports.get(&(*ip, place.port)).and_then(|port| port.slots.get(&slot));
             match entry {
-                Some(entry) if entry.user == Some(user) => !entry.is_used && is_fit(entry),
-                Some(entry) => *more && entry.user.is_none() && is_fit(entry),
+                Some(entry) if entry.user == Some(user) => !entry.is_used,
+                Some(entry) => *more && entry.user.is_none(),
                 None => *more,
             }
         };
-        for slot in FIRST_SLOT..=LAST_SLOT {
+        let mut slots: Vec<_> = (FIRST_SLOT..=LAST_SLOT).collect();
+        slots.sort_by_cached_key(|slot| self.rests_until(place, *slot).max(now));
+        for slot in slots {
             let mut addresses = place.addresses.iter().zip(&may_have_more);
             if !addresses.all(|address| is_free(&self.ports, address, slot)) {
                 continue;
@@ -276,6 +279,12 @@ impl Desk {
             }
         }
         Ok(None)
+    }
+
+    /// When a slot has rested on every address.
+    fn rests_until(&self, place: &Place, slot: u16) -> Time {
+        let entries = place.addresses.iter().filter_map(|ip| self.slot(*ip, place.port, slot));
+        entries.map(|entry| entry.rests_until).max().unwrap_or(Time::ZERO)
     }
 
     /// Whether every slot of an address is the user's that he may have, in use or not.
@@ -315,7 +324,9 @@ impl Port {
 }
 
 impl Slot {
-    const NEW: Self = Self { is_used: false, user: None, next_index: FIRST_INDEX, rests_until: Time::ZERO };
+    const fn new(next_index: u16) -> Self {
+        Self { is_used: false, user: None, next_index, rests_until: Time::ZERO }
+    }
 
     fn take_for(&mut self, user: u32) {
         (self.is_used, self.user) = (true, Some(user));
@@ -333,14 +344,11 @@ fn refusal(error: OpenError) -> Refusal {
 /// Slot 0 is nobody's process: QPN 0 and 1 are in it. 1023 has the multicast QPN.
 const FIRST_SLOT: u16 = 1;
 pub(crate) const LAST_SLOT: u16 = 1022;
-/// Queue pairs begin here: 0 and 1 are left out in every slot.
-pub(crate) const FIRST_INDEX: u16 = 2;
-/// Numbers of a slot: 14 bits.
-const INDICES: u16 = 1 << 14;
 /// How long the sockets of a process may take to close.
 const CLOSING_NS: u64 = 1_000_000_000;
-/// Longer than a peer sends again with the usual timeout and retries, and than any connection stays in timewait.
-const REST_NS: u64 = 20_000_000_000;
+/// Longer than a peer sends again with the usual timeout and retries; and than its wills need to be heard (7 s) and any connection
+/// then stays in timewait (20 s).
+const REST_NS: u64 = 30_000_000_000;
 
 #[cfg(test)]
 mod tests;

@@ -3,10 +3,10 @@
 use std::io;
 use std::net::IpAddr;
 
-use userdma_link::{OpenError, UdpConfig, UdpLink, interface_of, is_unicast};
+use userdma_link::{OpenError, UdpConfig, UdpLink, clock, interface_of, is_unicast};
 use userdma_mem::LinkId;
 
-use crate::desk::FIRST_INDEX;
+use crate::desk::first_index;
 use crate::devices::device_name;
 use crate::holder::Holder;
 use crate::{FellBack, Lease};
@@ -126,7 +126,7 @@ impl Embedded {
         let links = links.collect::<Result<Vec<_>, _>>()?;
         Ok(Claimed {
             slot: SLOT,
-            first_index: FIRST_INDEX,
+            first_index: first_index(clock::now()),
             name: name_of(addresses[0])?,
             links,
             lease: None,

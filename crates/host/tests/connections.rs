@@ -6,12 +6,11 @@
 #[allow(dead_code)]
 mod common;
 
-use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use common::other::{self, Other};
 use common::{Hosts, LONG, Side, errno, param};
 use userdma_host::cm::{ConnParam, EventKind, Param, PortSpace};
 use userdma_verbs::{QKey, QpState, Qpn};
@@ -222,7 +221,7 @@ fn many_connections_come_and_go() {
 #[test]
 fn another_process_connects_and_goes() {
     const TEST: &str = "another_process_connects_and_goes";
-    if let Ok(role) = std::env::var(ROLE) {
+    if let Some(role) = other::role() {
         return be_the_other(&role);
     }
     let server = Side::new(&[&["127.43.1.18"]]);
@@ -250,8 +249,7 @@ fn be_the_other(role: &str) {
     let active = client.connect(PortSpace::Tcp, to("127.43.1.18:3"), &param(Qpn::new(9), b""));
     client.queue.expect(EventKind::ConnectResponse);
     client.manager.accept(active, None).unwrap();
-    println!("{MARK}connected");
-    std::io::stdout().flush().unwrap();
+    other::say("connected");
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).unwrap();
     if role == "exit" {
@@ -259,47 +257,6 @@ fn be_the_other(role: &str) {
     }
     client.manager.destroy(active).unwrap();
 }
-
-/// This test program, started again.
-struct Other {
-    child: Child,
-    out: BufReader<std::process::ChildStdout>,
-}
-
-impl Other {
-    fn start(test: &str, role: &str) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", test, "--nocapture"])
-            .env(ROLE, role)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let out = BufReader::new(child.stdout.take().unwrap());
-        Self { child, out }
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        loop {
-            line.clear();
-            assert!(self.out.read_line(&mut line).unwrap() > 0, "the other process says something");
-            if let Some((_, said)) = line.split_once(MARK) {
-                return said.trim().to_owned();
-            }
-        }
-    }
-}
-
-impl Drop for Other {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-const ROLE: &str = "USERDMA_TEST_OTHER";
-const MARK: &str = "other: ";
 
 /// All at once: nothing is lost on the way, so nothing needs to be asked again.
 #[test]

@@ -9,6 +9,7 @@ mod common;
 
 use std::net::SocketAddr;
 
+use common::other::{self, Other};
 use common::{QueuePair, Side, param};
 use userdma_host::cm::{CmId, CmOption, EventKind, PortSpace};
 use userdma_host::{Host, HostConfig};
@@ -39,10 +40,15 @@ fn disconnected(client: &Side, server: &Side, on: &str, exponent: u8) -> (Host, 
     (host, qp.qpn(), active)
 }
 
+/// A small queue pair.
+fn small() -> QpInitAttr {
+    let cap = QpCap { max_send_wr: 1, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
+    QpInitAttr { qp_type: QpType::Rc, cap, sq_sig_all: true }
+}
+
 /// Makes and destroys as many queue pairs as there are numbers; whether one of them got `number`.
 fn comes_back(host: &Host, number: Qpn) -> bool {
-    let cap = QpCap { max_send_wr: 1, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
-    let init = QpInitAttr { qp_type: QpType::Rc, cap, sq_sig_all: true };
+    let init = small();
     let came = host.control(move |shard, now| {
         let (pd, cq) = (shard.alloc_pd().unwrap(), shard.create_cq(1, None).unwrap());
         (0..1 << 14).any(|_| {
@@ -82,4 +88,50 @@ fn the_slot_of_a_process_that_ends_in_timewait_is_given_to_nobody() {
     assert_eq!(number.get() >> 14, u32::from(first));
     drop((host, client));
     assert_ne!(slot(), first);
+}
+
+/// Whether an agent outlives it that knows of its slot, or the next process finds nothing.
+#[test]
+fn the_number_of_a_process_that_was_killed_in_timewait_is_not_the_next_ones() {
+    const TEST: &str = "the_number_of_a_process_that_was_killed_in_timewait_is_not_the_next_ones";
+    const AT: [&str; 2] = ["127.81.1.1", "127.81.1.2"];
+    match other::role().as_deref() {
+        Some("disconnect") => {
+            let (client, server) = (Side::new(&[&AT[..1]]), Side::new(&[&AT[1..]]));
+            let ended = disconnected(&client, &server, AT[1], 23);
+            say_and_wait(&[ended.1]);
+        }
+        Some(_) => {
+            let addresses = vec![AT[0].parse().unwrap()];
+            let host = Host::open(&HostConfig { addresses, ..HostConfig::default() }).unwrap();
+            say_and_wait(&some_numbers(&host));
+        }
+        None => {
+            for (beside, agent) in [(0, "timewait-alone"), (1, "timewait-beside")] {
+                let start = |role| Other::start_with(TEST, role, &[("USERDMA_AGENT", agent)]);
+                let mut beside: Vec<_> = (0..beside).map(|_| start("make")).collect();
+                beside.iter_mut().for_each(|other| drop(other.line()));
+                let number = start("disconnect").line();
+                let next = start("make").line();
+                assert!(!next.split(' ').any(|made| made == number), "{agent}: {number} again in {next}");
+            }
+        }
+    }
+}
+
+/// The numbers of a few new queue pairs.
+fn some_numbers(host: &Host) -> Vec<Qpn> {
+    let init = small();
+    let made = host.control(move |shard, _| {
+        let (pd, cq) = (shard.alloc_pd().unwrap(), shard.create_cq(1, None).unwrap());
+        (0..16).map(|_| shard.create_qp(pd, &init, cq.number(), cq.number()).unwrap().qpn()).collect()
+    });
+    made.unwrap()
+}
+
+/// Says numbers of queue pairs, and stays until it is killed.
+fn say_and_wait(numbers: &[Qpn]) {
+    let numbers: Vec<_> = numbers.iter().map(|qpn| qpn.get().to_string()).collect();
+    other::say(&numbers.join(" "));
+    std::io::stdin().read_line(&mut String::new()).unwrap();
 }

@@ -65,8 +65,8 @@ pub(crate) struct QpTable {
     free: VecDeque<u32>,
     /// Those of connections that are not over yet.
     guarded: BTreeSet<u32>,
-    /// Of the guarded those whose queue pairs have gone.
-    resting: BTreeSet<u32>,
+    /// Of the guarded those whose queue pairs have gone, in that order.
+    resting: VecDeque<u32>,
 }
 
 impl QpTable {
@@ -77,7 +77,7 @@ impl QpTable {
             entries: std::iter::repeat_with(|| None).take(first).collect(),
             free: (FIRST_INDEX..first).map(table_index).collect(),
             guarded: BTreeSet::new(),
-            resting: BTreeSet::new(),
+            resting: VecDeque::new(),
         }
     }
 
@@ -85,7 +85,11 @@ impl QpTable {
     pub(crate) fn guard(&mut self, index: u32, is_guarded: bool) {
         if is_guarded {
             self.guarded.insert(index);
-        } else if self.guarded.remove(&index) && self.resting.remove(&index) {
+        } else if self.guarded.remove(&index)
+            // They go about as they came: it is among the first.
+            && let Some(at) = self.resting.iter().position(|&resting| resting == index)
+        {
+            self.resting.remove(at);
             self.free.push_back(index);
         }
     }
@@ -113,7 +117,7 @@ impl QpTable {
             return Some(table_index(self.entries.len() - 1));
         }
         // Rather one that rests than none.
-        self.free.pop_front().or_else(|| self.resting.pop_first())
+        self.free.pop_front().or_else(|| self.resting.pop_front())
     }
 
     /// Number of queue pairs, reserved ones counted.
@@ -147,7 +151,7 @@ impl QpTable {
 
     fn give_back(&mut self, index: u32) {
         if self.guarded.contains(&index) {
-            self.resting.insert(index);
+            self.resting.push_back(index);
         } else {
             self.free.push_back(index);
         }
@@ -179,15 +183,16 @@ mod tests {
     fn a_guarded_index_is_given_again_when_it_is_free_or_nothing_else_is() {
         let mut table = QpTable::new(2);
         let all: Vec<_> = std::iter::from_fn(|| table.reserve()).collect();
-        table.guard(7, true);
-        table.guard(8, true);
-        [7, 9, 8, 10].into_iter().for_each(|index| table.give_back(index));
-        assert_eq!(table.len(), all.len() - 4);
+        [6, 7, 8].into_iter().for_each(|index| table.guard(index, true));
+        [7, 9, 8, 10, 6].into_iter().for_each(|index| table.give_back(index));
+        assert_eq!(table.len(), all.len() - 5);
         assert_eq!([table.reserve(), table.reserve()], [Some(9), Some(10)]);
         table.guard(8, false);
         assert!(table.guards());
         assert_eq!(table.reserve(), Some(8));
-        assert_eq!([table.reserve(), table.reserve()], [Some(7), None], "rather one that rests than none");
+        let rested = [table.reserve(), table.reserve(), table.reserve()];
+        assert_eq!(rested, [Some(7), Some(6), None], "rather one that rests than none");
+        table.guard(6, false);
         table.give_back(7);
         assert_eq!(table.len(), all.len() - 1, "it rests again");
         table.guard(7, false);

@@ -13,7 +13,7 @@ use userdma_mem::{LinkCaps, LinkId, TxBatch};
 use userdma_objects::{MrTable, PdTable};
 use userdma_verbs::{AsyncEvent, QpAttr, QpAttrMask, QpState, Qpn, Srqn, Time};
 
-use crate::config::INDEX_MASK;
+use crate::config::{INDEX_BITS, INDEX_MASK};
 use crate::control::{CqEntry, Resolved};
 use crate::gsi::{GSI_INDEX, Gsi};
 use crate::inbound::Inbound;
@@ -115,11 +115,13 @@ impl Shard {
 
     /// Keeps the number of a queue pair from being given again as long as a connection of it is not over, timewait included;
     /// or lets it go. It survives the queue pair. Nothing happens if there is no such queue pair. While no other number is
-    /// left, it is given again all the same.
+    /// left, it is given again all the same, the one that has rested longest first.
     pub fn guard_qpn(&mut self, qpn: Qpn, is_guarded: bool) {
-        let index = qpn.get() & INDEX_MASK;
-        if !is_guarded || self.index_of(qpn).is_some() {
-            self.qps.guard(index, is_guarded);
+        let is_of_slot = qpn.get() >> INDEX_BITS == u32::from(self.config.slot);
+        // To be let go it need not be there any more.
+        let is_known = if is_guarded { self.index_of(qpn).is_some() } else { is_of_slot };
+        if is_known {
+            self.qps.guard(qpn.get() & INDEX_MASK, is_guarded);
         }
     }
 

@@ -4,7 +4,7 @@ use userdma_objects::{Arm, CompChannel};
 use userdma_sim::{ConnectOptions, Host, Pair, PairOptions, QpEnd};
 use userdma_verbs::{
     AccessFlags, AhAttr, AsyncEvent, CreateCqError, CreateQpError, DeviceAttr, Gid, GlobalRoute, ObjectError,
-    QpCap, QpInitAttr, QpState, QpType, RecvWr, SendFlags, SendOp, SendWr, WcStatus,
+    QpCap, QpInitAttr, QpState, QpType, Qpn, RecvWr, SendFlags, SendOp, SendWr, WcStatus,
 };
 
 fn init() -> QpInitAttr {
@@ -56,6 +56,24 @@ fn a_completion_queue_ends_only_when_no_queue_pair_uses_it() {
     shard.destroy_qp(userdma_verbs::Time::ZERO, second).unwrap();
     shard.destroy_cq(send).unwrap();
     assert_eq!(shard.destroy_cq(send), Err(ObjectError::NoObject("completion queue")));
+}
+
+/// Programs say what number they connect, and may say anything.
+#[test]
+fn a_number_of_another_slot_is_nobodys_here() {
+    let mut pair = Pair::new(&PairOptions::default());
+    let Host { shard, pd, .. } = &mut pair.hosts[0];
+    let cq = shard.create_cq(1, None).unwrap().number();
+    let qpn = shard.create_qp(*pd, &init(), cq, cq).unwrap().qpn();
+    let other = Qpn::new(qpn.get() ^ 1 << Qpn::INDEX_BITS);
+    shard.guard_qpn(other, true);
+    assert!(!shard.guards_qpns());
+    shard.guard_qpn(qpn, true);
+    shard.guard_qpn(other, false);
+    assert!(shard.guards_qpns());
+    shard.destroy_qp(userdma_verbs::Time::ZERO, qpn).unwrap();
+    shard.guard_qpn(qpn, false);
+    assert!(!shard.guards_qpns());
 }
 
 #[test]

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 
 use userdma_verbs::Time;
 
-use super::{Desk, FIRST_INDEX, INDICES, Slot};
+use super::numbers::{FIRST_INDEX, INDICES};
+use super::{Desk, REST_NS, Slot};
 use crate::group::Group;
 use crate::locks::{Line, Locks};
 use crate::service::note::KeptSlot;
@@ -30,16 +31,17 @@ impl Desk {
     }
 
     /// Notes a slot as the keeper has it. One whose owner has died since is in use, too, and has no `line`: the service finds
-    /// out.
+    /// out. Since when one is free is not known, so it rests.
     pub(crate) fn restore_slot(
         &mut self,
         (ip, port, slot): (IpAddr, u16, u16),
         kept: KeptSlot,
         line: Option<Line>,
+        now: Time,
     ) {
         let (is_used, user) = (kept.far_inode != 0, Some(kept.user));
         let next_index = kept.next_index.clamp(FIRST_INDEX, INDICES - 1);
-        let entry = Slot { is_used, user, next_index, rests_until: Time::ZERO };
+        let entry = Slot { is_used, user, next_index, rests_until: now.plus_nanos(REST_NS) };
         self.ports.entry((ip, port)).or_default().slots.insert(slot, entry);
         if let (Locks::Lines(lines), Some(line)) = (&mut self.locks, line.filter(|_| is_used)) {
             lines.insert((ip, port, slot), line);

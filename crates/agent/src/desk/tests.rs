@@ -40,8 +40,8 @@ fn the_slot_of_a_process_that_died_rests_and_its_numbers_leap() {
     let (first, _other) = (desk.claim(&here, USER, at(0)).unwrap(), desk.claim(&here, USER, at(0)).unwrap());
     drop(first);
     desk.release(&here, 1, End::Dead, at(1));
-    assert_eq!(desk.claim(&here, USER, at(20)).unwrap().slot, 3);
-    let again = desk.claim(&here, USER, at(21)).unwrap();
+    assert_eq!(desk.claim(&here, USER, at(30)).unwrap().slot, 3);
+    let again = desk.claim(&here, USER, at(31)).unwrap();
     assert_eq!((again.slot, again.first_index), (1, 2 + 8192));
 }
 
@@ -52,8 +52,8 @@ fn the_slot_of_a_process_whose_connections_are_not_over_rests_and_its_numbers_go
     let (first, _other) = (desk.claim(&here, USER, at(0)).unwrap(), desk.claim(&here, USER, at(0)).unwrap());
     drop(first);
     desk.release(&here, 1, End::Resting(40), at(1));
-    assert_eq!(desk.claim(&here, USER, at(20)).unwrap().slot, 3);
-    let again = desk.claim(&here, USER, at(21)).unwrap();
+    assert_eq!(desk.claim(&here, USER, at(30)).unwrap().slot, 3);
+    let again = desk.claim(&here, USER, at(31)).unwrap();
     assert_eq!((again.slot, again.first_index), (1, 40));
 }
 
@@ -162,7 +162,23 @@ fn when_every_slot_rests_one_is_given_all_the_same() {
     assert_eq!(grants.last().map(|grant| grant.slot), Some(LAST_SLOT));
     drop(grants);
     desk.release(&here, 700, End::Dead, at(0));
-    assert_eq!(desk.claim(&here, USER, at(1)).unwrap().slot, 700);
+    desk.release(&here, 300, End::Dead, at(1));
+    let slots = [2, 2].map(|now| desk.claim(&here, USER, at(now)).unwrap().slot);
+    assert_eq!(slots, [700, 300], "the one that has rested longest first");
+}
+
+/// The numbers that its processes have had are lost with an agent.
+#[test]
+fn where_nothing_is_known_the_clock_says_where_numbers_begin() {
+    let here = place(&[20]);
+    let grant = |now| empty().claim(&here, USER, now).unwrap().first_index;
+    assert_eq!([grant(at(0)), grant(at(1)), grant(at(16))], [2, 1002, 16_002]);
+    let mut desk = empty();
+    let (first, second) = (desk.claim(&here, USER, at(3)).unwrap(), desk.claim(&here, USER, at(4)).unwrap());
+    assert_eq!((first.slot, first.first_index, second.slot, second.first_index), (1, 3002, 2, 4002));
+    drop(first);
+    desk.release(&here, 1, End::InOrder(3040), at(5));
+    assert_eq!(desk.claim(&here, USER, at(5)).unwrap().first_index, 3040, "what is known counts");
 }
 
 #[test]

@@ -86,7 +86,7 @@ fn restore(desk: &mut Desk, note: Note, mut descriptors: Vec<OwnedFd>) -> io::Re
         Note::Parks { ip, port } => desk.restore_group((ip, port), Group::from_ends(ip, port, descriptors)?),
         Note::Slot { ip, port, slot, kept } => {
             let line = descriptors.pop().map(|end| Line { end, far_inode: kept.far_inode });
-            desk.restore_slot((ip, port, slot), kept, line);
+            desk.restore_slot((ip, port, slot), kept, line, clock::now());
         }
         Note::TakeOver | Note::End => {}
     }

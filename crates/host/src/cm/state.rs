@@ -219,15 +219,16 @@ impl State {
     /// Tells events, sends datagrams, and hands over wills, until there are none.
     fn flush(&mut self) {
         loop {
-            while let Some(event) = self.ids.poll_event() {
+            // Before the message that names the queue pair, and before the event that says that timewait is over.
+            while let Some(change) = self.ids.poll_number() {
+                self.machine.guard_number(change);
+            }
+            if let Some(event) = self.ids.poll_event() {
                 self.tell(event);
+                continue;
             }
             while let Some(change) = self.ids.poll_will() {
                 self.machine.set_will(&change);
-            }
-            // Before the message that names the queue pair.
-            while let Some(change) = self.ids.poll_number() {
-                self.machine.guard_number(change);
             }
             let Some(out) = self.ids.poll_transmit() else { break };
             if !self.machine.send(&out) {

@@ -1,5 +1,7 @@
 //! Devices, sinks and queue pairs for connections that are tested.
 
+pub mod other;
+
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
