@@ -245,9 +245,8 @@ impl Desk {
         Ok(grant)
     }
 
-    /// The lowest slot that nobody has on any address, the user's as far as it was used before, and its locks; one that rests
-    /// rather than none, and of those the one that rests no longer first. A process that has not registered yet keeps its slot by
-    /// the lock.
+    /// The lowest slot that nobody has on any address, the user's as far as it was used before, and its locks. Rather one that
+    /// rests than none: then the one that has rested longest. A process that has not registered yet keeps its slot by the lock.
     fn lock_free(
         &mut self,
         place: &Place,

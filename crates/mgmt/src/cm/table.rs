@@ -197,13 +197,16 @@ impl Table {
         }
     }
 
+    /// A number is told with the first connection that guards it, and with the last.
     fn guard(&mut self, number: (PortId, Qpn), was: bool, is: bool) {
+        if was == is {
+            return;
+        }
         let count = self.guarded.entry(number).or_default();
-        let before = *count;
-        *count = before + usize::from(is) - usize::from(was);
-        if (before == 0) != (*count == 0) {
-            let (port, qpn) = number;
-            self.number_changes.push_back(NumberChange { port, qpn, is_guarded: *count > 0 });
+        *count = if is { *count + 1 } else { *count - 1 };
+        let (others, (port, qpn)) = (*count - usize::from(is), number);
+        if others == 0 {
+            self.number_changes.push_back(NumberChange { port, qpn, is_guarded: is });
         }
         if *count == 0 {
             self.guarded.remove(&number);
