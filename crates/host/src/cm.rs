@@ -17,7 +17,6 @@ mod listen;
 mod machine;
 mod state;
 
-use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -86,8 +85,7 @@ impl Manager {
     /// A manager of connections on these devices. Neither a device nor a thread is there before it is needed.
     pub fn new(devices: Arc<dyn Devices>) -> Self {
         // The one place where the connection manager draws randomness: everything below takes it as an argument.
-        let seed = RandomState::new().build_hasher().finish();
-        Self { owner: Arc::new(Owner::new(devices, seed)) }
+        Self { owner: Arc::new(Owner::new(devices, crate::host::random())) }
     }
 
     /// A new identifier, whose events go to `sink`. `qp_type` counts in [`PortSpace::Ib`] only.
