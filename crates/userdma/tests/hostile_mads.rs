@@ -100,6 +100,33 @@ fn captured(path: &Path) -> Vec<[u8; MAD_LEN]> {
     starts.filter_map(|at| file[at..].first_chunk().copied()).collect()
 }
 
+/// A connection, and the messages by which it and another were made and that was ended.
+fn overheard(client: &Side, address: &str) -> (Connection, Vec<[u8; MAD_LEN]>) {
+    let path = std::env::temp_dir().join(format!("userdma-hostile.{}.pcapng", std::process::id()));
+    client.device.start_capture(&path).unwrap();
+    let connection = client.connect(address);
+    drop(client.connect(address));
+    client.check(&connection, 1);
+    client.device.stop_capture().unwrap();
+    let known = captured(&path);
+    std::fs::remove_file(&path).unwrap();
+    let attributes: Vec<_> = known.iter().map(|mad| mad[17]).collect();
+    assert!([0x10, 0x13, 0x14, 0x15].iter().all(|wanted| attributes.contains(wanted)), "{attributes:x?}");
+    (connection, known)
+}
+
+/// One of the messages with some bytes changed, and how many of them are sent.
+fn mutated(dice: &mut SmallRng, known: &[[u8; MAD_LEN]]) -> ([u8; MAD_LEN], usize) {
+    let mut mad = known[dice.random_range(0..known.len())];
+    for _ in 0..dice.random_range(0..4) {
+        // Headers and ids more than the rest.
+        let end = if dice.random() { 36 } else { MAD_LEN };
+        mad[dice.random_range(0..end)] = dice.random();
+    }
+    let len = if dice.random_range(0..16) == 0 { 4 * dice.random_range(0..64) } else { MAD_LEN };
+    (mad, len)
+}
+
 /// A socket whose packets are right up to their datagram.
 struct Stranger {
     socket: UdpSocket,
@@ -107,6 +134,12 @@ struct Stranger {
 }
 
 impl Stranger {
+    fn open() -> Self {
+        let socket = UdpSocket::bind((IpAddr::from(STRANGER), 4791)).unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+        Self { socket, psn: Psn::default() }
+    }
+
     fn send(&mut self, to: [u8; 4], mad: &[u8; MAD_LEN], len: usize) {
         let mut room = [0; gsi::PACKET_LEN];
         gsi::write(&mut room, self.psn, mad);
@@ -144,20 +177,8 @@ fn a_hundred_thousand_mutated_messages_touch_no_connection_of_others() {
     let mut server = Other::start("a_hundred_thousand_mutated_messages_touch_no_connection_of_others");
     let address = server.line();
     let client = Side::open(CLIENT);
-    let path = std::env::temp_dir().join(format!("userdma-hostile.{}.pcapng", std::process::id()));
-    client.device.start_capture(&path).unwrap();
-    let connection = client.connect(&address);
-    drop(client.connect(&address));
-    client.check(&connection, 1);
-    client.device.stop_capture().unwrap();
-    let known = captured(&path);
-    std::fs::remove_file(&path).unwrap();
-    let attributes: Vec<_> = known.iter().map(|mad| mad[17]).collect();
-    assert!([0x10, 0x13, 0x14, 0x15].iter().all(|wanted| attributes.contains(wanted)), "{attributes:x?}");
-
-    let socket = UdpSocket::bind((IpAddr::from(STRANGER), 4791)).unwrap();
-    socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
-    let mut stranger = Stranger { socket, psn: Psn::default() };
+    let (connection, known) = overheard(&client, &address);
+    let mut stranger = Stranger::open();
     stranger.wait(SERVER, 1);
     stranger.wait(CLIENT, 2);
     client.check(&connection, 0);
@@ -165,13 +186,7 @@ fn a_hundred_thousand_mutated_messages_touch_no_connection_of_others() {
     let mut dice = SmallRng::seed_from_u64(0x5eed);
     for round in 0..100_000 {
         let to = if dice.random() { SERVER } else { CLIENT };
-        let mut mad = known[dice.random_range(0..known.len())];
-        for _ in 0..dice.random_range(0..4) {
-            // Headers and ids more than the rest.
-            let end = if dice.random() { 36 } else { MAD_LEN };
-            mad[dice.random_range(0..end)] = dice.random();
-        }
-        let len = if dice.random_range(0..16) == 0 { 4 * dice.random_range(0..64) } else { MAD_LEN };
+        let (mad, len) = mutated(&mut dice, &known);
         stranger.send(to, &mad, len);
         if round % 500 == 499 {
             stranger.wait(SERVER, 3 + round);
