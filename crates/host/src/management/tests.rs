@@ -1,7 +1,11 @@
 //! Management datagrams between devices that have their port alone, and between those that share it.
+//!
+//! A test with a shared port runs in a process with an agent of its own: with the agent of another test's process, what it held and
+//! knew would end.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+use std::process::Command;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
@@ -41,22 +45,36 @@ impl Bench {
         Self::open(&HostConfig { addresses, shared_port: Some(14_843), ..HostConfig::default() })
     }
 
+    #[track_caller]
     fn next(&self) -> Management {
         self.came.recv_timeout(Duration::from_secs(20)).expect("a datagram")
     }
 
-    /// Asks until this answer comes: a question is lost with an agent that ends, which may be in another test's process.
+    #[track_caller]
     fn assert_answered(&self, at: &str, question: &[u8; 256], answer: &[u8; 256]) {
-        let is_answered = |_| {
-            self.send(at, at, question);
-            self.came.recv_timeout(Duration::from_secs(1)).is_ok_and(|came| came.mad == *answer)
-        };
-        assert!((0..20).any(is_answered), "no answer of {:?}", &answer[16..36]);
+        self.send(at, at, question);
+        assert_eq!(self.next().mad, *answer);
     }
 
     fn send(&self, from: &str, to: &str, mad: &[u8; 256]) {
         self.host.send_management(ip(from), ip(to), mad).unwrap();
     }
+}
+
+/// Runs the test with this name again in a process with an agent of its own; `false` in that process.
+fn is_done_apart(test: &str) -> bool {
+    if std::env::var_os(APART).is_some() {
+        return false;
+    }
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", &format!("management::tests::{test}"), "--nocapture"]);
+    // The word sets the process apart; the longest that counts has 24 letters.
+    let word = test.replace('_', "");
+    let output = command.env(APART, "1").env("USERDMA_AGENT", &word[word.len() - 24..]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let all = format!("{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && said.contains("1 passed"), "{all}");
+    true
 }
 
 /// A message of the communication manager: attribute and the first words of its body.
@@ -126,6 +144,9 @@ fn a_device_that_has_its_port_alone_keeps_its_own_books() {
 /// Both on one address of each family: everything comes to one socket, and each gets what is its own.
 #[test]
 fn devices_that_share_a_port_get_what_is_theirs() {
+    if is_done_apart("devices_that_share_a_port_get_what_is_theirs") {
+        return;
+    }
     for at in ["127.42.2.4", "::1"] {
         let (a, b) = (Bench::shared(&[at]), Bench::shared(&[at]));
         let capture = Capture::new(Vec::<u8>::new(), 0).unwrap();
@@ -156,6 +177,9 @@ fn devices_that_share_a_port_get_what_is_theirs() {
 
 #[test]
 fn what_is_nobodys_is_answered_for_all() {
+    if is_done_apart("what_is_nobodys_is_answered_for_all") {
+        return;
+    }
     let a = Bench::shared(&["127.42.2.5"]);
     let ours = u32::from(a.host.slot()) << 22 | 1;
     // No such service.
@@ -167,6 +191,9 @@ fn what_is_nobodys_is_answered_for_all() {
 
 #[test]
 fn what_is_passed_on_suffers_the_faults_of_the_link() {
+    if is_done_apart("what_is_passed_on_suffers_the_faults_of_the_link") {
+        return;
+    }
     let faults: Faults = "loss=1".parse().unwrap();
     let deaf =
         Bench::open(&HostConfig { addresses: vec![ip("127.42.2.6")], faults, ..HostConfig::default() });
@@ -193,6 +220,9 @@ fn a_device_that_nobody_listens_to_drops_and_counts() {
 /// Who has let a device go hears nothing of it: its peers must not wait for him.
 #[test]
 fn what_nobody_takes_any_more_is_answered() {
+    if is_done_apart("what_nobody_takes_any_more_is_answered") {
+        return;
+    }
     let alone = (Bench::alone(&["127.71.2.1"]), Bench::alone(&["127.71.2.2"]));
     let shared = (Bench::shared(&["127.71.2.1"]), Bench::shared(&["127.71.2.2"]));
     for (asks, gone) in [alone, shared] {
@@ -221,6 +251,9 @@ fn what_nobody_takes_any_more_is_answered() {
 /// Packets that find no room are counted, also those that the agent had none for.
 #[test]
 fn what_is_lost_on_the_way_is_counted() {
+    if is_done_apart("what_is_lost_on_the_way_is_counted") {
+        return;
+    }
     let bench = Bench::shared(&["127.71.2.3"]);
     let shared = Arc::clone(&bench.host.owner.shared);
     // Whoever drives is busy with this, and takes none.
@@ -251,6 +284,9 @@ fn a_sink_without_room_loses_what_is_counted() {
 /// A sink is let go with the device, whatever comes meanwhile.
 #[test]
 fn devices_close_while_datagrams_come() {
+    if is_done_apart("devices_close_while_datagrams_come") {
+        return;
+    }
     let flood = Bench::shared(&["127.42.2.9"]);
     for round in 0..20 {
         let b = Bench::shared(&["127.42.2.9"]);
@@ -261,3 +297,6 @@ fn devices_close_while_datagrams_come() {
         drop(b);
     }
 }
+
+/// Set in a process that has an agent of its own.
+const APART: &str = "USERDMA_TEST_APART";
