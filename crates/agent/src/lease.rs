@@ -174,7 +174,8 @@ impl Keeper {
                 Call::Note => self.clerk.note(),
                 Call::Tell => self.tell(),
                 Call::HandOver => {
-                    self.clerk.hand_over();
+                    // What is left makes us look again.
+                    let _ = self.clerk.hand_over();
                     // Packets may go on coming.
                     self.tell();
                 }

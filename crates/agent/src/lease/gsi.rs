@@ -198,6 +198,12 @@ impl Clerk {
         self.to_pass_on.extend(passed_on.filter(|(at, _)| at.nanos() >= fresh).map(|(_, bequest)| bequest));
         self.to_pass_on.extend(std::mem::take(&mut self.kept).into_values());
         if self.bell.is_some() {
+            // What the agent before passed on last; if it goes on, that is lost.
+            for _ in 0..MAX_LAST {
+                if !self.hand_over() {
+                    break;
+                }
+            }
             self.open_frames();
         }
     }
@@ -252,8 +258,8 @@ impl Clerk {
         self.registrar.answer(reply.seq, reply.result);
     }
 
-    /// Packets have come.
-    pub(super) fn hand_over(&mut self) {
+    /// Packets have come. Whether there may be more.
+    pub(super) fn hand_over(&mut self) -> bool {
         let mut packets = Vec::new();
         while packets.len() < FRAMES_AT_ONCE {
             let Some(frames) = &self.frames else { break };
@@ -272,6 +278,7 @@ impl Clerk {
             // It fails only if it has been rung 2^64 - 2 times.
             let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
         }
+        packets.len() == FRAMES_AT_ONCE
     }
 
     /// Makes a new way for packets, whose other end the agent gets.
@@ -296,9 +303,13 @@ const MAX_KEPT: usize = 1 << 16;
 const INHERITED_NS: u64 = 10_000_000_000;
 /// Packets that are handed over before the thread turns to something else.
 const FRAMES_AT_ONCE: usize = 64;
+/// How often that is done at the end of an agent: more than there is room for between us.
+const MAX_LAST: usize = 64;
 
 #[cfg(test)]
 mod tests {
+    use rustix::event::{EventfdFlags, eventfd};
+
     use super::*;
     use crate::message::MAX_LEN;
 
@@ -321,5 +332,27 @@ mod tests {
             assert_eq!(Request::decode(&room[..len]), Some(Request::Gsi(told.clone())), "{nth}");
             assert!(!clerk.has_news());
         }
+    }
+
+    /// The thread hears of the agent's end before it looks at what that passed on.
+    #[test]
+    fn what_an_agent_passed_on_last_is_handed_over_before_the_next() {
+        let registrar = Arc::new(Registrar::default());
+        let (tell, came) = std::sync::mpsc::channel();
+        registrar.set_sink(Some(Box::new(move |frame| tell.send(frame.lost).unwrap())));
+        let mut clerk = Clerk::new(registrar, None);
+        clerk.bell = Some(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
+        clerk.open_frames();
+        let agents_end = clerk.to_attach.take().unwrap();
+        let remote = ("127.71.1.4".parse().unwrap(), 1);
+        let count = u32::try_from(FRAMES_AT_ONCE).unwrap() + 3;
+        for lost in 0..count {
+            let frame = GsiFrame { remote, local: remote.0, lost, bytes: &[0; 7] };
+            assert!(packet::send_now(&agents_end, &frame.encode(), &[]).unwrap());
+        }
+        drop(agents_end);
+        clerk.begin_again(false);
+        assert_eq!(came.try_iter().collect::<Vec<_>>(), (0..count).collect::<Vec<_>>());
+        assert!(clerk.to_attach.is_some(), "the next agent gets a line of its own");
     }
 }
