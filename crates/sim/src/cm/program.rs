@@ -174,7 +174,7 @@ impl Programs {
         event: &Event,
     ) -> Plan {
         let mut plan = Plan::new();
-        let thought = self.habits.thought.mul_f64(rng.random());
+        let thought = self.thought(rng);
         match event {
             Event::Req { .. } => {
                 diary.requests += 1;
@@ -238,22 +238,22 @@ impl Programs {
     fn established(&self, rng: &mut SmallRng, diary: &mut Diary, plan: &mut Plan, place: usize, id: ConnId) {
         *diary.stage(place) = Stage::Established;
         if rng.random_bool(self.habits.disconnect) {
-            plan.push((self.habits.thought.mul_f64(rng.random()), Act::Disconnect { place, id }));
+            plan.push((self.thought(rng), Act::Disconnect { place, id }));
         }
         if rng.random_bool(self.habits.propose) {
-            plan.push((self.habits.thought.mul_f64(rng.random()), Act::Propose { place, id }));
+            plan.push((self.thought(rng), Act::Propose { place, id }));
         }
         self.maybe_leave(rng, plan, place, id);
     }
 
     fn maybe_leave(&self, rng: &mut SmallRng, plan: &mut Plan, place: usize, id: ConnId) {
         if rng.random_bool(self.habits.leave) {
-            let when = 2 * self.habits.thought.mul_f64(rng.random());
+            let when = 2 * self.thought(rng);
             plan.push((when, Act::Destroy { place, id }));
         }
     }
 
-    /// Does it, if the connection still lets it: programs are always late.
+    /// Does it, if the connection still lets it: programs are always late. What comes of it later.
     pub(super) fn act(
         &self,
         cm: &mut Cm,
@@ -264,65 +264,77 @@ impl Programs {
         rng: &mut SmallRng,
     ) -> Plan {
         let mut plan = Plan::new();
-        let (place, id) = act.of();
-        match *act {
-            Act::Connect { .. } => {}
-            // Nothing is left to be patient for.
-            Act::Prepare { .. } => {
-                let _ = cm.prepare_mra(id, 20);
-            }
-            Act::Accept { .. } => {
-                let data = number.to_be_bytes();
-                if cm.send_rep(now, id, &RepParams { private_data: &data, ..rep_params(number) }).is_ok() {
-                    diary.replied = true;
-                    if rng.random_bool(self.habits.early_data) {
-                        plan.push((self.habits.thought.mul_f64(rng.random()), Act::Data { place, id }));
-                    }
-                    self.maybe_leave(rng, &mut plan, place, id);
-                }
-            }
-            Act::Refuse { .. } => {
-                if cm.send_rej(now, id, RejectReason::ConsumerReject, &[], &number.to_be_bytes()).is_ok() {
-                    *diary.stage(place) = Stage::Over;
-                    plan.push((self.habits.thought.mul_f64(rng.random()), Act::Destroy { place, id }));
-                }
-            }
-            Act::Forget { .. } => {
-                cm.forget(id);
-                diary.server = Stage::None;
-            }
-            Act::Ready { .. } => {
-                if cm.send_rtu(id, &number.to_be_bytes()).is_ok() {
-                    diary.ready = true;
-                    self.established(rng, diary, &mut plan, place, id);
-                }
-            }
-            // Data comes from a client that is ready only.
-            Act::Data { .. } if diary.ready => {
-                let _ = cm.establish(id);
-            }
-            Act::Data { .. } => {}
-            Act::Propose { .. } => {
-                let _ = cm.send_lap(now, id, &Lap::default());
-            }
-            Act::Disconnect { .. } => {
-                if cm.send_dreq(now, id, &[]).is_ok() {
-                    *diary.stage(place) = Stage::Over;
-                }
-            }
-            Act::Answer { .. } => {
-                let is_lap = cm.send_apr(id, AprStatus::Unsupported, &[], &[]).is_ok();
-                let _ = cm.send_drep(now, id, &[]);
-                if !is_lap && rng.random_bool(0.5) {
-                    plan.push((self.habits.thought.mul_f64(rng.random()), Act::Destroy { place, id }));
-                }
-            }
-            Act::Destroy { .. } => {
-                cm.destroy(now, id);
-                *diary.stage(place) = Stage::Over;
-            }
+        if carry_out(cm, now, diary.ready, number, act) {
+            self.note(rng, diary, &mut plan, act);
         }
         plan
+    }
+
+    /// Writes down what has been done, and thinks of what to do next.
+    fn note(&self, rng: &mut SmallRng, diary: &mut Diary, plan: &mut Plan, act: &Act) {
+        let (place, id) = act.of();
+        match act {
+            Act::Connect { .. } | Act::Prepare { .. } | Act::Data { .. } | Act::Propose { .. } => {}
+            Act::Accept { .. } => {
+                diary.replied = true;
+                if rng.random_bool(self.habits.early_data) {
+                    plan.push((self.thought(rng), Act::Data { place, id }));
+                }
+                self.maybe_leave(rng, plan, place, id);
+            }
+            Act::Refuse { .. } => {
+                *diary.stage(place) = Stage::Over;
+                plan.push((self.thought(rng), Act::Destroy { place, id }));
+            }
+            Act::Forget { .. } => diary.server = Stage::None,
+            Act::Ready { .. } => {
+                diary.ready = true;
+                self.established(rng, diary, plan, place, id);
+            }
+            Act::Answer { .. } => {
+                if rng.random_bool(0.5) {
+                    plan.push((self.thought(rng), Act::Destroy { place, id }));
+                }
+            }
+            Act::Disconnect { .. } | Act::Destroy { .. } => *diary.stage(place) = Stage::Over,
+        }
+    }
+
+    /// How long somebody thinks this time.
+    fn thought(&self, rng: &mut SmallRng) -> Duration {
+        self.habits.thought.mul_f64(rng.random())
+    }
+}
+
+/// Makes the call of an act; whether there is something to write down about it. Data comes from a client that `is_ready` only.
+fn carry_out(cm: &mut Cm, now: Time, is_ready: bool, number: u32, act: &Act) -> bool {
+    let (_, id) = act.of();
+    let data = number.to_be_bytes();
+    match act {
+        Act::Connect { .. } => false,
+        Act::Prepare { .. } => cm.prepare_mra(id, 20).is_ok(),
+        Act::Accept { .. } => {
+            cm.send_rep(now, id, &RepParams { private_data: &data, ..rep_params(number) }).is_ok()
+        }
+        Act::Refuse { .. } => cm.send_rej(now, id, RejectReason::ConsumerReject, &[], &data).is_ok(),
+        Act::Forget { .. } => {
+            cm.forget(id);
+            true
+        }
+        Act::Ready { .. } => cm.send_rtu(id, &data).is_ok(),
+        Act::Data { .. } => is_ready && cm.establish(id).is_ok(),
+        Act::Propose { .. } => cm.send_lap(now, id, &Lap::default()).is_ok(),
+        Act::Disconnect { .. } => cm.send_dreq(now, id, &[]).is_ok(),
+        Act::Answer { .. } => {
+            // A LAP or a DREQ; with the former answered the connection goes on.
+            let is_lap = cm.send_apr(id, AprStatus::Unsupported, &[], &[]).is_ok();
+            let _ = cm.send_drep(now, id, &[]);
+            !is_lap
+        }
+        Act::Destroy { .. } => {
+            cm.destroy(now, id);
+            true
+        }
     }
 }
 
