@@ -316,17 +316,27 @@ impl Cm {
         if from.transaction_id != self.transaction_id(id) {
             return self.ignore();
         }
-        match self.table.get(id).map(|conn| &conn.state) {
-            Some(State::Answered { answer, goodbye: Some(_) }) => {
+        let Some(conn) = self.table.get(id) else { return };
+        match &conn.state {
+            State::Answered { answer, goodbye: Some(_) } => {
                 let answer = answer.bytes();
                 self.keep_answer(from.now, id, answer);
             }
-            Some(State::Answered { goodbye: None, .. }) => {}
-            Some(State::DreqSent(_)) => {
+            State::Answered { goodbye: None, .. } => {}
+            State::DreqSent(_) => {
                 self.enter_timewait(from.now, id, None);
                 self.tell(id, Event::Drep);
             }
-            _ => self.ignore(),
+            State::Idle
+            | State::ReqSent(_)
+            | State::ReqReceived { .. }
+            | State::RepSent(_)
+            | State::RepReceived { .. }
+            | State::Established { .. }
+            | State::DreqReceived { .. }
+            | State::Timewait { .. }
+            | State::SidrReqSent(_)
+            | State::SidrReqReceived => self.ignore(),
         }
     }
 
