@@ -28,6 +28,7 @@ pub(super) struct Conn {
     pub(super) remote_id: u32,
     /// The service that was asked for, of a question for datagrams.
     pub(super) service_id: u64,
+    /// Our queue pair. It stays the same while the state guards its number, which is counted by it.
     pub(super) local_qpn: Qpn,
     pub(super) remote_qpn: Qpn,
     /// How long the peer may take to answer.

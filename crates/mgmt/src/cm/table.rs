@@ -198,18 +198,25 @@ impl Table {
     }
 
     /// A number is told with the first connection that guards it, and with the last.
-    fn guard(&mut self, number: (PortId, Qpn), was: bool, is: bool) {
-        if was == is {
-            return;
-        }
-        let count = self.guarded.entry(number).or_default();
-        *count = if is { *count + 1 } else { *count - 1 };
-        let (others, (port, qpn)) = (*count - usize::from(is), number);
-        if others == 0 {
-            self.number_changes.push_back(NumberChange { port, qpn, is_guarded: is });
-        }
-        if *count == 0 {
-            self.guarded.remove(&number);
+    fn guard(&mut self, (port, qpn): (PortId, Qpn), was: bool, is: bool) {
+        match (was, is) {
+            (false, true) => {
+                let count = self.guarded.entry((port, qpn)).or_default();
+                *count += 1;
+                if *count == 1 {
+                    self.number_changes.push_back(NumberChange { port, qpn, is_guarded: true });
+                }
+            }
+            (true, false) => {
+                if let Some(count) = self.guarded.get_mut(&(port, qpn)) {
+                    *count -= 1;
+                    if *count == 0 {
+                        self.guarded.remove(&(port, qpn));
+                        self.number_changes.push_back(NumberChange { port, qpn, is_guarded: false });
+                    }
+                }
+            }
+            (false, false) | (true, true) => {}
         }
     }
 
