@@ -7,14 +7,14 @@ mod net;
 pub(crate) mod params;
 mod program;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
-use userdma_mgmt::cm::{Arrival, Cm, ConnId, Event, PortId, ReqParams};
-use userdma_verbs::Time;
+use userdma_mgmt::cm::{Arrival, Cm, ConnId, Event, NumberChange, PortId, ReqParams};
+use userdma_verbs::{Qpn, Time};
 
 pub use net::{MadFaults, MadNetwork};
 pub use program::{Diary, Habits, Stage};
@@ -40,6 +40,8 @@ pub struct World {
     programs: Programs,
     rng: SmallRng,
     conns: [BTreeMap<ConnId, u32>; 2],
+    /// Numbers of queue pairs that each machine must not give again.
+    guarded: [BTreeSet<Qpn>; 2],
     plan: BTreeMap<(Time, u64), Act>,
     planned: u64,
     next: u32,
@@ -64,6 +66,7 @@ impl World {
             programs: Programs::new(habits),
             rng,
             conns: [BTreeMap::new(), BTreeMap::new()],
+            guarded: [BTreeSet::new(), BTreeSet::new()],
             plan: BTreeMap::new(),
             planned: 0,
             next: 0,
@@ -83,7 +86,8 @@ impl World {
     /// Goes on until nothing is under way, planned or waited for.
     ///
     /// # Panics
-    /// If that takes longer than `limit` of the virtual clock.
+    /// If that takes longer than `limit` of the virtual clock, or other numbers of queue pairs are guarded then than those of the
+    /// connections that are there.
     pub fn run(&mut self, limit: Duration) {
         let end = self.now + limit;
         self.settle();
@@ -91,6 +95,11 @@ impl World {
             assert!(at <= end, "still busy after {limit:?}: {:?}", self.cms.each_ref().map(Cm::counts));
             self.now = self.now.max(at);
             self.step();
+        }
+        for place in 0..2 {
+            let there = self.diaries.iter().filter(|(_, diary)| diary.stage_of(place) == Stage::Established);
+            let theirs = there.map(|(&number, diary)| program::qpn(place != diary.client_place, number));
+            assert_eq!(self.guarded[place], theirs.collect(), "guarded at {place}");
         }
     }
 
@@ -149,6 +158,11 @@ impl World {
                 assert_eq!((outgoing.port, outgoing.from), (PORT, address(place)));
                 assert_eq!(outgoing.to, address(1 - place), "there is nobody else");
                 self.net.send(self.now, 1 - place, outgoing.from, outgoing.mad);
+            }
+            while let Some(NumberChange { qpn, is_guarded, .. }) = self.cms[place].poll_number() {
+                let guarded = &mut self.guarded[place];
+                let is_news = if is_guarded { guarded.insert(qpn) } else { guarded.remove(&qpn) };
+                assert!(is_news, "{qpn:?} is told twice");
             }
         }
     }

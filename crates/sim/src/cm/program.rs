@@ -101,6 +101,10 @@ impl Diary {
         }
     }
 
+    pub(super) const fn stage_of(&self, place: usize) -> Stage {
+        if place == self.client_place { self.client } else { self.server }
+    }
+
     fn stage(&mut self, place: usize) -> &mut Stage {
         if place == self.client_place { &mut self.client } else { &mut self.server }
     }
@@ -341,11 +345,16 @@ fn carry_out(cm: &mut Cm, now: Time, is_ready: bool, number: u32, act: &Act) -> 
 /// What a client asks for; the private data are the world's.
 pub(super) fn req_params(client: usize, number: u32) -> ReqParams<'static> {
     let between = (address(client), address(1 - client));
-    params::req(between, Qpn::new(0x10_0000 + number), Psn::new(number), 16)
+    params::req(between, qpn(false, number), Psn::new(number), 16)
 }
 
 fn rep_params(number: u32) -> RepParams<'static> {
-    params::rep(Qpn::new(0x20_0000 + number), Psn::new(number))
+    params::rep(qpn(true, number), Psn::new(number))
+}
+
+/// The queue pair of a connection's side.
+pub(super) const fn qpn(is_server: bool, number: u32) -> Qpn {
+    Qpn::new(if is_server { 0x20_0000 } else { 0x10_0000 } + number)
 }
 
 /// The number of a connection, which its messages begin with.
@@ -355,5 +364,5 @@ pub(super) fn number_of(private_data: &[u8]) -> u32 {
 
 /// The number of the connection that a server's queue pair is of.
 fn rep_number(qpn: Qpn) -> u32 {
-    qpn.get() - 0x20_0000
+    qpn.get() - self::qpn(true, 0).get()
 }

@@ -2,7 +2,7 @@
 //! know everything but another machine's secrets, while two good machines are connected.
 //!
 //! After each message: nothing was sent to anybody but its sender, at most two datagrams and one event came of it, and
-//! the good connection is what it was. In the end everything is given up, and nothing may be left but that connection,
+//! the good connection is what it was, its queue pair's number guarded. In the end everything is given up, and nothing may be left but that connection,
 //! which is then ended in the usual way.
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -77,6 +77,7 @@ impl Scene {
         friend.send_rtu(friends, &[]).expect("it was accepted");
         exchange(now, &mut friend, &mut cm);
         assert!(matches!(cm.poll_event(), Some((_, Event::Rtu))));
+        assert!(cm.poll_number().is_some_and(|change| change.is_guarded));
         let will = cm.will(good);
         Self { cm, friend, now, listener, good, friends, will, conns: Vec::new(), seen: vec![0] }
     }
@@ -179,6 +180,8 @@ impl Scene {
                 self.seen.push(transaction_id);
             }
         }
+        // All connections are of the good one's queue pair.
+        assert_eq!(self.cm.poll_number(), None, "a number that is in use");
         let mut events = 0;
         while let Some((conn, event)) = self.cm.poll_event() {
             events += 1;
@@ -219,6 +222,7 @@ impl Scene {
         assert_eq!(self.friend.poll_event(), Some((self.friends, Event::Drep)));
         self.cm.destroy(self.now, self.good);
         self.cm.handle_timeout(Time::NEVER);
+        assert!(self.cm.poll_number().is_some_and(|change| !change.is_guarded));
         assert_eq!(self.cm.counts(), Default::default(), "nothing is left");
     }
 
