@@ -30,6 +30,10 @@ fn what_is_no_file_or_does_not_end_is_not_read() {
     assert_eq!(read(&path, &interfaces()).unwrap(), []);
     fs::write(&path, comment(MAX_BYTES + 1)).unwrap();
     assert_eq!(error(&path), format!("{}: it is longer than 1048576 bytes", path.display()));
+    fs::write(&path, comment(MAX_BYTES) + "ä").unwrap();
+    assert_eq!(error(&path), format!("{}: it is longer than 1048576 bytes", path.display()));
+    fs::write(&path, [b'#', 0xe4]).unwrap();
+    assert_eq!(error(&path), format!("{}: it is not UTF-8", path.display()));
     fs::remove_file(&path).unwrap();
 }
 
