@@ -302,8 +302,8 @@ impl Keeper {
         self.locks.clear();
         self.parks.clear();
         let Some(agent) = &self.agent else { return };
-        let end = clock::now().plus_nanos(PATIENCE_NS);
-        let left_ns = || end.nanos().saturating_sub(clock::now().nanos());
+        let deadline = clock::now().plus_nanos(PATIENCE_NS);
+        let left_ns = || deadline.nanos().saturating_sub(clock::now().nanos());
         // Wills that were taken back just now are not to be opened.
         while self.clerk.has_news() {
             if self.clerk.tell(agent).is_err() || !wait::until_writable(agent, left_ns()) {
