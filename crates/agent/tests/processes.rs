@@ -145,7 +145,7 @@ fn a_stopped_agent_is_named_to_those_who_come_and_disturbs_nobody_else() {
     let mut other = Other::start("stopped", AT);
     agent.stop();
     let said = Other::begin("stopped", AT, None).line();
-    let expected = format!("refused: process {}, which hands out slots of the port", agent.process.id());
+    let expected = format!("refused: process {}, which hands out slots of the port", agent.id());
     assert!(said.starts_with(&expected) && said.ends_with("is it stopped?"), "{said}");
     other.assert_reached(&sender, AT);
     // It goes without being stopped by the agent, which takes the slot back when it can.

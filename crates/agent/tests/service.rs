@@ -6,24 +6,23 @@
 
 mod other;
 
-use std::io::{BufRead, BufReader, Write};
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
 use userdma_agent::{ServiceConfig, keep, serve};
 use userdma_link::shared;
+use userdma_other::say;
 
-use self::other::{MARK, NOBODY, Other, run_child, say};
+use self::other::{NOBODY, Other, run_child};
 
 /// A service in a process of its own, and what it has told.
 struct Service {
-    process: Child,
-    out: BufReader<ChildStdout>,
+    process: userdma_other::Other,
 }
 
 impl Service {
@@ -41,22 +40,20 @@ impl Service {
     }
 
     fn begin(word: &str, devices_per_user: u16, uid: Option<u32>) -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "child", "--nocapture"]).env("USERDMA_AGENT", word);
-        command.env(SERVICE, devices_per_user.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut command = userdma_other::command("child");
+        command.env("USERDMA_AGENT", word).env(SERVICE, devices_per_user.to_string());
         if let Some(uid) = uid {
             command.uid(uid).gid(uid);
         }
-        let mut process = command.spawn().unwrap();
-        let out = BufReader::new(process.stdout.take().unwrap());
-        Self { process, out }
+        Self { process: userdma_other::Other::spawn(&mut command) }
     }
 
-    /// The next line that it says.
     fn line(&mut self) -> String {
-        let lines = (&mut self.out).lines().map(Result::unwrap);
-        let mut marked = lines.filter_map(|line| line.split_once(MARK).map(|(_, rest)| rest.to_owned()));
-        marked.next().expect("the service says something")
+        self.process.line()
+    }
+
+    fn id(&self) -> u32 {
+        self.process.child.id()
     }
 
     /// Reads on until it says something with these words.
@@ -69,24 +66,16 @@ impl Service {
         }
     }
 
-    fn kill(mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
+    fn kill(self) {
+        self.process.kill();
     }
 
     /// Stops it in order; what it has said last.
     fn stop(mut self) -> String {
-        writeln!(self.process.stdin.as_mut().unwrap()).unwrap();
+        self.process.tell("");
         let said = self.hear("stopping");
-        assert!(self.process.wait().unwrap().success());
+        assert!(self.process.child.wait().unwrap().success());
         said
-    }
-}
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 
@@ -174,7 +163,7 @@ fn two_users_share_an_address_and_see_nothing_of_each_other() {
         [NOBODY, NOBODY - 1, NOBODY].into_iter().map(|uid| start_as("users", AT, uid)).collect();
     assert_eq!(others.iter().map(|other| other.slot).collect::<Vec<_>>(), [1, 2, 3]);
     let said = service.hear("device opened");
-    let pid = others[0].process.id();
+    let pid = others[0].id();
     assert_eq!(said, format!("user {NOBODY}, process {pid}: device opened, slot 1 on {AT}"));
     for other in &mut others {
         other.assert_reached(&sender, AT);
@@ -266,7 +255,7 @@ fn a_killed_keeper_is_started_again_and_has_everything() {
     let sender = UdpSocket::bind("127.47.20.11:0").unwrap();
     let mut service = Service::start("keeper");
     let mut others: Vec<_> = (0..5).map(|_| Other::start("keeper", AT)).collect();
-    let keeper = child_of(service.process.id());
+    let keeper = child_of(service.id());
     let keeper = rustix::process::Pid::from_raw(keeper).unwrap();
     rustix::process::kill_process(keeper, rustix::process::Signal::KILL).unwrap();
     service.hear("keeper lost");
@@ -321,7 +310,7 @@ fn a_second_service_names_the_first() {
     let service = Service::start("twice");
     let said = Service::begin("twice", 256, None).line();
     let uid = rustix::process::geteuid().as_raw();
-    let first = format!("failed: a service runs already, process {} of user {uid}", service.process.id());
+    let first = format!("failed: a service runs already, process {} of user {uid}", service.id());
     assert_eq!(said, first);
 }
 
@@ -342,11 +331,8 @@ fn a_service_of_a_user_whom_nobody_has_named_is_not_asked() {
     // Only who says so trusts it, and its own user.
     let trusting = start_as("squat,service=65534", "127.47.20.20", NOBODY - 1);
     let said = squatter.hear("device opened");
-    let opened = format!(
-        "user {}, process {}: device opened, slot 1 on 127.47.20.20",
-        NOBODY - 1,
-        trusting.process.id()
-    );
+    let opened =
+        format!("user {}, process {}: device opened, slot 1 on 127.47.20.20", NOBODY - 1, trusting.id());
     assert_eq!(said, opened);
     start_as("squat", "127.47.20.21", NOBODY).close(2);
     squatter.hear("device opened, slot 1 on 127.47.20.21");

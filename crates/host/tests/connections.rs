@@ -10,9 +10,9 @@ use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use common::other::{self, Other};
 use common::{Hosts, LONG, Side, errno, param};
 use userdma_host::cm::{ConnParam, EventKind, Param, PortSpace};
+use userdma_other::{Other, role, say};
 use userdma_verbs::{QKey, QpState, Qpn};
 use userdma_wire::mad::cm::RejectReason;
 
@@ -221,7 +221,7 @@ fn many_connections_come_and_go() {
 #[test]
 fn another_process_connects_and_goes() {
     const TEST: &str = "another_process_connects_and_goes";
-    if let Some(role) = other::role() {
+    if let Some(role) = role() {
         return be_the_other(&role);
     }
     let server = Side::new(&[&["127.43.1.18"]]);
@@ -249,7 +249,7 @@ fn be_the_other(role: &str) {
     let active = client.connect(PortSpace::Tcp, to("127.43.1.18:3"), &param(Qpn::new(9), b""));
     client.queue.expect(EventKind::ConnectResponse);
     client.manager.accept(active, None).unwrap();
-    other::say("connected");
+    say("connected");
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).unwrap();
     if role == "exit" {

@@ -9,10 +9,10 @@ mod common;
 
 use std::net::SocketAddr;
 
-use common::other::{self, Other};
 use common::{QueuePair, Side, param};
 use userdma_host::cm::{CmId, CmOption, EventKind, PortSpace};
 use userdma_host::{Host, HostConfig};
+use userdma_other::{Other, role, say};
 use userdma_verbs::{QpCap, QpInitAttr, QpType, Qpn};
 
 /// A queue pair of `client` that was connected to `server` until just now; its number. Timewait lasts 4.096 µs · 2^`exponent`, 20
@@ -95,7 +95,7 @@ fn the_slot_of_a_process_that_ends_in_timewait_is_given_to_nobody() {
 fn the_number_of_a_process_that_was_killed_in_timewait_is_not_the_next_ones() {
     const TEST: &str = "the_number_of_a_process_that_was_killed_in_timewait_is_not_the_next_ones";
     const AT: [&str; 2] = ["127.81.1.1", "127.81.1.2"];
-    match other::role().as_deref() {
+    match role().as_deref() {
         Some("disconnect") => {
             let (client, server) = (Side::new(&[&AT[..1]]), Side::new(&[&AT[1..]]));
             let ended = disconnected(&client, &server, AT[1], 23);
@@ -132,6 +132,6 @@ fn some_numbers(host: &Host) -> Vec<Qpn> {
 /// Says numbers of queue pairs, and stays until it is killed.
 fn say_and_wait(numbers: &[Qpn]) {
     let numbers: Vec<_> = numbers.iter().map(|qpn| qpn.get().to_string()).collect();
-    other::say(&numbers.join(" "));
+    say(&numbers.join(" "));
     std::io::stdin().read_line(&mut String::new()).unwrap();
 }

@@ -8,15 +8,16 @@
 
 mod common;
 
-use std::io::{BufRead, Write};
+use std::io::BufRead;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use common::other::{Other, hex, role, say, unhex};
+use common::offer::{hex, unhex};
 use common::{ALL, LONG, pattern};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use userdma::{Cq, Device, Endpoint, Inline, Mr, Qp, RemoteMr, Rts, SendFlags, Wc, WcStatus};
+use userdma_other::{Other, role, say};
 
 const SIGNALED: SendFlags = SendFlags::SIGNALED;
 
@@ -83,17 +84,17 @@ type Pair = [Other; 2];
 impl Chaos {
     /// Pairs of processes that talk to each other.
     fn start(&self, count: usize) -> Vec<Pair> {
-        let process = || Other::start_as(self.test, "talk", &[("USERDMA_AGENT", self.word)]);
+        let process = || Other::start_with(self.test, "talk", &[("USERDMA_AGENT", self.word)]);
         let mut pairs: Vec<Pair> = (0..count).map(|_| [process(), process()]).collect();
         for [a, b] in &mut pairs {
             let (to_a, to_b) = (a.line(), b.line());
-            tell(a, &to_b);
-            tell(b, &to_a);
+            a.tell(&to_b);
+            b.tell(&to_a);
         }
         for process in pairs.iter_mut().flatten() {
             assert_eq!(process.line(), "connected");
         }
-        pairs.iter_mut().flatten().for_each(|process| tell(process, "go"));
+        pairs.iter_mut().flatten().for_each(|process| process.tell("go"));
         pairs
     }
 
@@ -163,13 +164,9 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-fn tell(process: &mut Other, what: &str) {
-    writeln!(process.child.stdin.as_mut().unwrap(), "{what}").unwrap();
-}
-
 /// Ends a pair in order; how often it has written, read and compared.
 fn finish(mut pair: Pair) -> u64 {
-    pair.iter_mut().for_each(|process| tell(process, "end"));
+    pair.iter_mut().for_each(|process| process.tell("end"));
     let rounds = pair.each_mut().map(|process| process.line().parse::<u64>().expect("a count of rounds"));
     assert!(pair.iter_mut().all(|process| process.child.wait().unwrap().success()));
     rounds.iter().sum()

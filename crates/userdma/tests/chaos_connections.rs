@@ -12,13 +12,13 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use common::other::{Other, role, say};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use userdma::{
     ConnAttr, ConnectError, Connection, Cq, Device, Init, Inline, Listener, Mr, Pd, Qp, RemoteMr, Rts,
     SendFlags, WcStatus,
 };
+use userdma_other::{Other, role, say};
 
 #[test]
 fn agents_die_while_programs_connect_and_are_connected() {
@@ -75,7 +75,7 @@ struct Pair {
 impl Pair {
     fn start(test: &str, port: u16) -> Self {
         let start =
-            |kind: &str| Other::start_as(test, &format!("{kind} {port}"), &[("USERDMA_AGENT", "chaos-cm")]);
+            |kind: &str| Other::start_with(test, &format!("{kind} {port}"), &[("USERDMA_AGENT", "chaos-cm")]);
         let mut server = start("serve");
         assert_eq!(server.line(), "listens");
         let mut client = start("call");

@@ -9,12 +9,12 @@ use std::net::{IpAddr, UdpSocket};
 use std::path::Path;
 use std::time::Duration;
 
-use common::other::{Other, is_child, say};
 use common::{ALL, LONG};
 use futures_executor::block_on;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use userdma::{AsyncCq, AsyncQp, ConnAttr, Connection, Device, Init, Inline, Listener, Mr, Pd};
+use userdma_other::{Other, is_other, say};
 use userdma_verbs::Psn;
 use userdma_wire::mad::{Header, MAD_LEN};
 use userdma_wire::{Packet, Pseudo, gsi};
@@ -172,10 +172,11 @@ impl Stranger {
 
 #[test]
 fn a_hundred_thousand_mutated_messages_touch_no_connection_of_others() {
-    if is_child() {
+    if is_other() {
         return serve();
     }
-    let mut server = Other::start("a_hundred_thousand_mutated_messages_touch_no_connection_of_others");
+    let mut server =
+        Other::start("a_hundred_thousand_mutated_messages_touch_no_connection_of_others", "other");
     let address = server.line();
     let client = Side::open(CLIENT);
     let (connection, known) = overheard(&client, &address);

@@ -5,10 +5,10 @@
 
 mod common;
 
-use common::other::{Other, role, say};
 use common::{ALL, LONG};
 use futures_executor::block_on;
 use userdma::{AsyncCq, AsyncQp, ConnAttr, Connection, Device, Init, Listener, Mr, Pd};
+use userdma_other::{Other, role, say};
 
 struct Side {
     device: Device,
@@ -73,7 +73,7 @@ fn the_peer_of_a_process_that_is_killed_is_told() {
         Some(server) => return call(server),
     }
     // Whoever else has agents here ends when he likes, and one that ends together with the process may know nothing of it.
-    let start = |role: &str| Other::start_as(TEST, role, &[("USERDMA_AGENT", "killed")]);
+    let start = |role: &str| Other::start_with(TEST, role, &[("USERDMA_AGENT", "killed")]);
     let mut stays = None;
     for _ in 0..4 {
         let mut server = start("serve");

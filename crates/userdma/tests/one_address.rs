@@ -6,9 +6,10 @@ mod common;
 
 use std::collections::BTreeSet;
 
-use common::other::{Other, is_child, meet, offer_memory, role, say};
+use common::offer::{meet, offer_memory};
 use common::{Options, Side, connect, pattern};
 use userdma::{AckTimeout, Device, Qpn, RemoteMr, RtrAttr, RtsAttr, SendFlags, WcStatus};
+use userdma_other::{Other, is_other, role, say};
 
 const SIGNALED: SendFlags = SendFlags::SIGNALED;
 
@@ -63,11 +64,11 @@ fn a_queue_pairs_number_is_not_given_to_the_next_device() {
 fn processes_on_one_address_talk_and_one_that_is_killed_takes_nobody_with_it() {
     const TEST: &str = "processes_on_one_address_talk_and_one_that_is_killed_takes_nobody_with_it";
     const HERE: &str = "127.0.161.2";
-    if is_child() {
+    if is_other() {
         return offer_memory(HERE, LEN);
     }
     let (near, far) = (Device::open(HERE).unwrap(), Device::open("127.0.161.3").unwrap());
-    let mut others: Vec<_> = (0..6).map(|_| Other::start(TEST)).collect();
+    let mut others: Vec<_> = (0..6).map(|_| Other::start(TEST, "other")).collect();
     let mut sides: Vec<_> = (0u8..)
         .zip(&mut others)
         // From the same address, and from another.
@@ -81,7 +82,7 @@ fn processes_on_one_address_talk_and_one_that_is_killed_takes_nobody_with_it() {
     let mr = side.mr(LEN, 0);
     side.qp.post_write(9, &mr.slice(..), remote, SIGNALED).unwrap();
     assert_eq!(side.next().status, WcStatus::RetryExcErr);
-    let mut new = Other::start(TEST);
+    let mut new = Other::start(TEST, "other");
     let (side, remote) = reach(&near, &mut new);
     sides.push((side, remote));
     for (seed, (side, remote)) in (40u8..).zip(&sides) {
@@ -96,7 +97,7 @@ fn connections_outlive_the_agent_and_new_ones_are_made() {
     const HERE: &str = "127.0.162.2";
     match role().as_deref() {
         None => {
-            let mut scenario = Other::start_as(TEST, "scenario", &[("USERDMA_AGENT", "outlive")]);
+            let mut scenario = Other::start_with(TEST, "scenario", &[("USERDMA_AGENT", "outlive")]);
             assert_eq!(scenario.line(), "done");
         }
         Some("agent") => {
@@ -105,17 +106,17 @@ fn connections_outlive_the_agent_and_new_ones_are_made() {
             std::thread::park();
         }
         Some("scenario") => {
-            let mut agent = Other::start_as(TEST, "agent", &[]);
+            let mut agent = Other::start(TEST, "agent");
             assert_eq!(agent.line(), "open");
             let device = Device::open(HERE).unwrap();
-            let mut old = Other::start_as(TEST, "offer", &[]);
+            let mut old = Other::start(TEST, "offer");
             let (old_side, old_remote) = reach(&device, &mut old);
             check(&old_side, old_remote, 1);
             agent.child.kill().unwrap();
             agent.child.wait().unwrap();
             check(&old_side, old_remote, 2);
             // More than the group has sockets for.
-            let mut new: Vec<_> = (0..4).map(|_| Other::start_as(TEST, "offer", &[])).collect();
+            let mut new: Vec<_> = (0..4).map(|_| Other::start(TEST, "offer")).collect();
             for (seed, other) in (3u8..).zip(&mut new) {
                 let (side, remote) = reach(&device, other);
                 check(&side, remote, seed);

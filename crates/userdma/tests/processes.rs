@@ -14,11 +14,12 @@ mod common;
 
 use std::time::Duration;
 
-use common::other::{Other, hex, is_child, meet, offer_memory, say, unhex};
+use common::offer::{hex, meet, offer_memory, unhex};
 use common::{ALL, LONG, pattern};
 use userdma::{
     AckTimeout, Device, Error, HostError, Inline, RtrAttr, RtsAttr, SendFlags, WcStatus, exchange,
 };
+use userdma_other::{Other, is_other, say};
 
 const SIGNALED: SendFlags = SendFlags::SIGNALED;
 
@@ -27,7 +28,7 @@ const SIGNALED: SendFlags = SendFlags::SIGNALED;
 fn a_killed_peer_ends_work_within_the_retry_limit() {
     const PARENT: &str = "127.0.131.2";
     const OTHER: &str = "127.0.131.3";
-    if is_child() {
+    if is_other() {
         offer_memory(OTHER, 1 << 20);
         return;
     }
@@ -35,7 +36,7 @@ fn a_killed_peer_ends_work_within_the_retry_limit() {
     let pd = device.alloc_pd().unwrap();
     let cq = device.create_cq(64).unwrap();
     let qp = pd.create_qp(&cq, &cq).build().unwrap();
-    let mut other = Other::start("a_killed_peer_ends_work_within_the_retry_limit");
+    let mut other = Other::start("a_killed_peer_ends_work_within_the_retry_limit", "other");
     let (peer, remote) = meet(&mut other, &qp.endpoint());
     // 17 ms, two resends.
     let rts = RtsAttr { timeout: AckTimeout::new(12).unwrap(), retry_cnt: 2, ..RtsAttr::default() };
@@ -73,7 +74,7 @@ fn a_killed_peer_ends_work_within_the_retry_limit() {
 fn a_process_that_exits_at_once_has_acknowledged_what_it_received() {
     const TEST: &str = "a_process_that_exits_at_once_has_acknowledged_what_it_received";
     const ADDRESSES: [&str; 2] = ["127.0.135.2", "127.0.135.3"];
-    if is_child() {
+    if is_other() {
         receive_and_exit(ADDRESSES[1]);
     }
     let device = Device::open(ADDRESSES[0]).unwrap();
@@ -81,7 +82,7 @@ fn a_process_that_exits_at_once_has_acknowledged_what_it_received() {
     let cq = device.create_cq(4).unwrap();
     for _ in 0..8 {
         let qp = pd.create_qp(&cq, &cq).build().unwrap();
-        let mut other = Other::start(TEST);
+        let mut other = Other::start(TEST, "other");
         let (peer, _) = meet(&mut other, &qp.endpoint());
         let qp = qp.connect(&peer).unwrap();
         qp.post_send(1, Inline(b"the last"), SIGNALED).unwrap();
@@ -138,7 +139,7 @@ fn a_child_of_fork_is_told_and_does_no_harm() {
 fn a_child_of_fork_does_not_keep_the_port_when_its_parent_has_gone() {
     const TEST: &str = "a_child_of_fork_does_not_keep_the_port_when_its_parent_has_gone";
     const HERE: &str = "127.61.66.2";
-    if is_child() {
+    if is_other() {
         let _device = Device::open(HERE).unwrap();
         // SAFETY: the child waits until its input ends, and leaves.
         if unsafe { libc::fork() } == 0 {
@@ -149,7 +150,7 @@ fn a_child_of_fork_does_not_keep_the_port_when_its_parent_has_gone() {
         say("forked");
         std::process::exit(0);
     }
-    let mut other = Other::start_as(TEST, "1", &[("USERDMA_AGENT", "forks")]);
+    let mut other = Other::start_with(TEST, "other", &[("USERDMA_AGENT", "forks")]);
     assert_eq!(other.line(), "forked");
     let lifeline = other.child.stdin.take();
     assert!(other.child.wait().unwrap().success());
@@ -165,13 +166,13 @@ fn a_child_of_fork_does_not_keep_the_port_when_its_parent_has_gone() {
 #[test]
 fn two_processes_meet_over_tcp() {
     const ADDRESSES: [&str; 2] = ["127.0.133.2", "127.0.133.3"];
-    let child = is_child();
+    let child = is_other();
     let mut other = None;
     let mut tcp = if child {
         std::net::TcpStream::connect((ADDRESSES[0], PORT)).unwrap()
     } else {
         let listener = std::net::TcpListener::bind((ADDRESSES[0], PORT)).unwrap();
-        other = Some(Other::start("two_processes_meet_over_tcp"));
+        other = Some(Other::start("two_processes_meet_over_tcp", "other"));
         listener.accept().unwrap().0
     };
     let device = Device::open(ADDRESSES[usize::from(child)]).unwrap();

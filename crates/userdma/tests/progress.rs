@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use common::{LONG, Options, pair, pair_with, pattern};
 use userdma::{AckTimeout, Arm, Device, Inline, RtsAttr, SendFlags, WcStatus};
+use userdma_other::is_done_apart;
 
 const SIGNALED: SendFlags = SendFlags::SIGNALED;
 
@@ -144,9 +145,8 @@ fn waiting_ends_with_its_time() {
 
 #[test]
 fn an_idle_device_uses_no_processor() {
-    // In a process of its own, where no other test runs.
-    if std::env::var_os(CHILD).is_none() {
-        run_alone("an_idle_device_uses_no_processor");
+    // In a process of its own, where no other test runs, with an agent of its own, which serves no others meanwhile.
+    if is_done_apart("an_idle_device_uses_no_processor", &[("USERDMA_AGENT", "alone")]) {
         return;
     }
     let (a, b) = pair(68);
@@ -264,15 +264,3 @@ fn processor_time() -> Duration {
     unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut t) };
     Duration::new(t.tv_sec as u64, t.tv_nsec as u32)
 }
-
-/// Runs one test of this file in another process.
-fn run_alone(test: &str) {
-    let exe = std::env::current_exe().unwrap();
-    let mut command = std::process::Command::new(exe);
-    // With an agent of its own, which serves no others meanwhile.
-    command.args(["--exact", test]).env(CHILD, "1").env("USERDMA_AGENT", "alone");
-    let status = command.status().unwrap();
-    assert!(status.success());
-}
-
-const CHILD: &str = "USERDMA_TEST_CHILD";

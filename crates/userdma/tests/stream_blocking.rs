@@ -7,9 +7,10 @@ mod common;
 use std::io::{self, ErrorKind, Read, Write};
 use std::time::Duration;
 
-use common::other::{Other, hex, is_child, say, unhex};
+use common::offer::{hex, unhex};
 use common::stream::{StreamOptions, check, fill, setups, stream_pair};
 use userdma::{AsyncCq, Device, Endpoint, Exchange, RdmaStream, StreamAttr, StreamOffer, StreamSetup};
+use userdma_other::{Other, is_other, say};
 
 #[test]
 fn one_thread_reads_while_another_writes() {
@@ -101,7 +102,7 @@ fn sizes_and_offers_that_there_are_not_are_refused() {
 fn a_reader_is_told_that_the_other_process_was_killed() {
     const TEST: &str = "a_reader_is_told_that_the_other_process_was_killed";
     const ADDRESSES: [&str; 2] = ["127.45.34.2", "127.45.34.3"];
-    if is_child() {
+    if is_other() {
         let stream = meet(ADDRESSES[1], |ours| {
             say(&ours);
             let mut line = String::new();
@@ -113,7 +114,7 @@ fn a_reader_is_told_that_the_other_process_was_killed() {
         std::thread::sleep(Duration::from_secs(60));
         return;
     }
-    let mut other = Other::start(TEST);
+    let mut other = Other::start(TEST, "other");
     let theirs = other.line();
     let stream = meet(ADDRESSES[0], |ours| {
         writeln!(other.child.stdin.as_ref().unwrap(), "{ours}").unwrap();

@@ -8,10 +8,10 @@ use std::io::{Read, Write};
 use std::time::Duration;
 
 use common::LONG;
-use common::other::{Other, is_child, say};
 use common::stream::{check, fill};
 use futures_executor::block_on;
 use userdma::{AsyncCq, BlockingStream, ConnAttr, Connection, Device, RdmaListener, StreamAttr};
+use userdma_other::{Other, is_other, say};
 
 fn device(net: u8, host: u8) -> Device {
     Device::builder().address([127, 45, net, host]).open().unwrap()
@@ -77,7 +77,7 @@ fn who_wants_something_else_is_refused_and_told_why() {
 #[test]
 fn a_reader_is_told_at_once_that_the_other_process_was_killed() {
     const TEST: &str = "a_reader_is_told_at_once_that_the_other_process_was_killed";
-    if is_child() {
+    if is_other() {
         let server = device(72, 2);
         let mut listener = listen(&server);
         say(&listener.local_addr().to_string());
@@ -88,7 +88,7 @@ fn a_reader_is_told_at_once_that_the_other_process_was_killed() {
     }
     // Somebody whose agent lives on.
     let (_other, client) = (device(72, 2), device(72, 3));
-    let mut other = Other::start(TEST);
+    let mut other = Other::start(TEST, "other");
     let mut stream = BlockingStream::connect(&client, &*other.line(), LONG).unwrap();
     stream.read_exact(&mut [0; 10]).unwrap();
     other.child.kill().unwrap();

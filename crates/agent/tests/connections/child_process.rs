@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 use userdma_agent::{ClaimConfig, Lease, PortRequest, PortSpace, Services, Will, claim};
+use userdma_other::say;
 use userdma_wire::Packet;
 use userdma_wire::gsi;
 use userdma_wire::mad::MAD_LEN;
 
-use super::other::{ADDRESS, Other, say};
+use super::other::{ADDRESS, Other};
 
 impl Other {
     /// One that never asks for what comes to queue pair 1.

@@ -2,21 +2,20 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, dead_code, reason = "tests, each of which uses a part")]
 
-use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, UdpSocket};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::Command;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 use userdma_agent::{ClaimConfig, Claimed, claim};
 use userdma_link::{UdpConfig, clock};
+use userdma_other::say;
 use userdma_verbs::{Qpn, Time};
 
 /// Another process: this test program, in the function [`run_child`].
 pub(crate) struct Other {
-    pub(crate) process: Child,
-    out: BufReader<ChildStdout>,
+    process: userdma_other::Other,
     pub(crate) slot: u16,
     pub(crate) first_index: u16,
     pub(crate) port: u16,
@@ -47,17 +46,13 @@ impl Other {
     }
 
     pub(crate) fn command(word: &str, address: &str) -> Command {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "child", "--nocapture"]);
+        let mut command = userdma_other::command("child");
         command.env(ADDRESS, address).env("USERDMA_AGENT", word);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
         command
     }
 
     pub(crate) fn spawn(command: &mut Command) -> Self {
-        let mut process = command.spawn().unwrap();
-        let out = BufReader::new(process.stdout.take().unwrap());
-        Self { process, out, slot: 0, first_index: 0, port: 0 }
+        Self { process: userdma_other::Other::spawn(command), slot: 0, first_index: 0, port: 0 }
     }
 
     pub(crate) fn hear_claim(&mut self) {
@@ -66,15 +61,16 @@ impl Other {
         (self.slot, self.first_index, self.port) = (numbers[0], numbers[1], numbers[2]);
     }
 
-    /// The next line that it says; what the test harness prints is passed over.
     pub(crate) fn line(&mut self) -> String {
-        let lines = (&mut self.out).lines().map(Result::unwrap);
-        let mut marked = lines.filter_map(|line| line.split_once(MARK).map(|(_, rest)| rest.to_owned()));
-        marked.next().expect("the other process says something")
+        self.process.line()
     }
 
     pub(crate) fn tell(&mut self, what: &str) {
-        writeln!(self.process.stdin.as_mut().unwrap(), "{what}").unwrap();
+        self.process.tell(what);
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.process.child.id()
     }
 
     /// Whether a packet for its slot comes to it.
@@ -109,31 +105,23 @@ impl Other {
 
     /// Stops it, and waits until each of its threads has stopped.
     pub(crate) fn stop(&self) {
-        kill_process(Pid::from_child(&self.process), Signal::STOP).unwrap();
+        kill_process(Pid::from_child(&self.process.child), Signal::STOP).unwrap();
         let is_stopped = |task: std::io::Result<std::fs::DirEntry>| {
             let stat = std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap();
             // Behind the name, which is in parentheses.
             stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
         };
-        while !std::fs::read_dir(format!("/proc/{}/task", self.process.id())).unwrap().all(is_stopped) {
+        while !std::fs::read_dir(format!("/proc/{}/task", self.id())).unwrap().all(is_stopped) {
             std::thread::yield_now();
         }
     }
 
     pub(crate) fn go_on(&self) {
-        kill_process(Pid::from_child(&self.process), Signal::CONT).unwrap();
+        kill_process(Pid::from_child(&self.process.child), Signal::CONT).unwrap();
     }
 
-    pub(crate) fn kill(mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
-    }
-}
-
-impl Drop for Other {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+    pub(crate) fn kill(self) {
+        self.process.kill();
     }
 }
 
@@ -160,11 +148,6 @@ pub(crate) fn run_child() {
             }
         }
     }
-}
-
-pub(crate) fn say(text: &str) {
-    let mut out = std::io::stdout();
-    writeln!(out, "{MARK}{text}").and_then(|()| out.flush()).unwrap();
 }
 
 /// The slots of the packets that came; waits for one.
@@ -195,6 +178,4 @@ fn backlog(claimed: &mut Claimed, slot: u32) -> String {
 pub(crate) const ADDRESS: &str = "USERDMA_TEST_ADDRESS";
 pub(crate) const FALLBACK: &str = "USERDMA_TEST_FALLBACK";
 pub(crate) const FALLBACK_PORT: u16 = 14_791;
-/// Begins what another process says.
-pub(crate) const MARK: &str = "#>";
 pub(crate) const NOBODY: u32 = 65_534;

@@ -5,7 +5,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-use std::process::Command;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
@@ -63,18 +62,10 @@ impl Bench {
 
 /// Runs the test with this name again in a process with an agent of its own; `false` in that process.
 fn is_done_apart(test: &str) -> bool {
-    if std::env::var_os(APART).is_some() {
-        return false;
-    }
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", &format!("management::tests::{test}"), "--nocapture"]);
     // The word sets the process apart; the longest that counts has 24 letters.
     let word = test.replace('_', "");
-    let output = command.env(APART, "1").env("USERDMA_AGENT", &word[word.len() - 24..]).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    let all = format!("{said}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && said.contains("1 passed"), "{all}");
-    true
+    let agent = ("USERDMA_AGENT", &word[word.len() - 24..]);
+    userdma_other::is_done_apart(&format!("management::tests::{test}"), &[agent])
 }
 
 /// A message of the communication manager: attribute and the first words of its body.
@@ -297,6 +288,3 @@ fn devices_close_while_datagrams_come() {
         drop(b);
     }
 }
-
-/// Set in a process that has an agent of its own.
-const APART: &str = "USERDMA_TEST_APART";

@@ -1,7 +1,5 @@
 //! Devices, sinks and queue pairs for connections that are tested.
 
-pub mod other;
-
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -4,7 +4,7 @@
 #![allow(dead_code, reason = "each test uses its part")]
 
 pub(crate) mod asynch;
-pub(crate) mod other;
+pub(crate) mod offer;
 pub(crate) mod stream;
 
 use std::time::Duration;
