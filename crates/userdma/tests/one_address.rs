@@ -99,6 +99,8 @@ fn connections_outlive_the_agent_and_new_ones_are_made() {
         None => {
             let mut scenario = Other::start_with(TEST, "scenario", &[("USERDMA_AGENT", "outlive")]);
             assert_eq!(scenario.line(), "done");
+            // It ends those that it has started.
+            assert!(scenario.child.wait().unwrap().success());
         }
         Some("agent") => {
             let _device = Device::open("127.0.162.3").unwrap();
