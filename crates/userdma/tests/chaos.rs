@@ -95,6 +95,10 @@ impl Chaos {
             assert_eq!(process.line(), "connected");
         }
         pairs.iter_mut().flatten().for_each(|process| process.tell("go"));
+        // Who is told to end before it runs at all has nothing to say.
+        for process in pairs.iter_mut().flatten() {
+            assert_eq!(process.line(), "talks");
+        }
         pairs
     }
 
@@ -193,6 +197,9 @@ fn talk(here: &str) {
             });
         }
         rounds += 1;
+        if rounds == 1 {
+            say("talks");
+        }
         std::thread::sleep(Duration::from_millis(20));
     }
     say(&rounds.to_string());
