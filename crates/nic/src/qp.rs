@@ -104,7 +104,7 @@ impl QpTable {
         let next = if self.entries.len() < MAX_QPS {
             Some(table_index(self.entries.len()))
         } else {
-            self.free.front().copied()
+            self.free.front().or_else(|| self.resting.front()).copied()
         };
         // Without any free one, where a table begins.
         next.and_then(|index| u16::try_from(index).ok()).unwrap_or(2)
@@ -189,7 +189,9 @@ mod tests {
         assert_eq!([table.reserve(), table.reserve()], [Some(9), Some(10)]);
         table.guard(8, false);
         assert!(table.guards());
+        assert_eq!(table.next_index(), 8);
         assert_eq!(table.reserve(), Some(8));
+        assert_eq!(table.next_index(), 7);
         let rested = [table.reserve(), table.reserve(), table.reserve()];
         assert_eq!(rested, [Some(7), Some(6), None], "rather one that rests than none");
         table.guard(6, false);
