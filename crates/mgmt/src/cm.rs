@@ -52,6 +52,7 @@ use userdma_verbs::dice::Stream;
 use userdma_wire::mad::cm::{RejectReason, SidrStatus};
 use userdma_wire::mad::{Data, MAD_LEN};
 
+use crate::queue::EventQueue;
 use conn::Conn;
 use listen::Listeners;
 use state::State;
@@ -65,7 +66,7 @@ pub struct Cm {
     table: Table,
     listeners: Listeners,
     outgoing: VecDeque<Outgoing>,
-    events: VecDeque<(ConnId, Event)>,
+    events: EventQueue<ConnId, Event>,
     /// Upper half of our transaction ids, which nobody can guess.
     transaction_base: u64,
     stats: CmStats,
@@ -119,7 +120,7 @@ impl Cm {
             table: Table::new(start & 0x3f_ffff),
             listeners: Listeners::default(),
             outgoing: VecDeque::new(),
-            events: VecDeque::new(),
+            events: EventQueue::default(),
             transaction_base: stream.next() & !u64::from(u32::MAX),
             stats: CmStats::default(),
         }
@@ -191,7 +192,7 @@ impl Cm {
 
     /// What happened next.
     pub fn poll_event(&mut self) -> Option<(ConnId, Event)> {
-        self.events.pop_front()
+        self.events.pop()
     }
 
     /// When [`Cm::handle_timeout`] has something to do.
@@ -273,7 +274,7 @@ impl Cm {
     /// Tells the owner, if there is one.
     fn tell(&mut self, id: u32, event: Event) {
         if self.table.get(id).is_some_and(|conn| conn.is_owned) {
-            self.events.push_back((ConnId(id), event));
+            self.events.push(ConnId(id), event);
         }
     }
 
@@ -295,12 +296,6 @@ impl Cm {
     /// Nothing is left of it.
     fn remove(&mut self, id: u32) {
         self.table.remove(id);
-        self.forget_events(id);
-    }
-
-    fn forget_events(&mut self, id: u32) {
-        if !self.events.is_empty() {
-            self.events.retain(|&(of, _)| of != ConnId(id));
-        }
+        self.events.forget(ConnId(id));
     }
 }

@@ -5,4 +5,5 @@
 #![forbid(unsafe_code)]
 
 pub mod cm;
+mod queue;
 pub mod rdma;

@@ -42,7 +42,7 @@ impl Cm {
         if self.owned(conn).is_err() {
             return;
         }
-        self.forget_events(conn.0);
+        self.events.forget(conn);
         self.say_goodbye(now, conn);
         let Some(state) = self.table.get_mut(conn.0) else { return };
         state.is_owned = false;

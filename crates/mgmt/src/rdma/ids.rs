@@ -16,6 +16,7 @@ use rand::{RngExt, SeedableRng};
 use userdma_verbs::{Gid, Psn, QpType, Time};
 
 use crate::cm::{Arrival, Cm, ConnId, NumberChange, Outgoing, PortId};
+use crate::queue::EventQueue;
 use crate::rdma::entry::{Entry, State};
 use crate::rdma::error::ENODEV;
 use crate::rdma::system::{Device, System};
@@ -37,7 +38,7 @@ pub struct Ids {
     listeners: Listeners,
     /// Devices that wildcards have been told of.
     known_devices: usize,
-    events: VecDeque<Event>,
+    events: EventQueue<CmId, Event>,
     wills: VecDeque<WillChange>,
 }
 
@@ -64,7 +65,7 @@ impl Ids {
             devices: HashMap::new(),
             listeners: Listeners::default(),
             known_devices: 0,
-            events: VecDeque::new(),
+            events: EventQueue::default(),
             wills: VecDeque::new(),
         }
     }
@@ -92,7 +93,7 @@ impl Ids {
         for held in &entry.held {
             system.release(held.port, held.reservation);
         }
-        self.events.retain(|event| event.id != id);
+        self.events.forget(id);
         self.take_cm_events(now);
         Ok(())
     }
@@ -202,7 +203,7 @@ impl Ids {
 
     /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        self.events.pop().map(|(_, event)| event)
     }
 
     /// The next connection whose will has changed.
@@ -329,7 +330,7 @@ impl Ids {
     fn tell(&mut self, id: CmId, kind: EventKind, status: i32) {
         let is_ud = self.table.get(&id).is_some_and(Entry::is_ud);
         let param = if is_ud { Param::Ud(UdParam::default()) } else { Param::Conn(ConnParam::default()) };
-        self.events.push_back(Event { id, kind, status, listener: None, membership: None, param });
+        self.events.push(id, Event { id, kind, status, listener: None, membership: None, param });
     }
 
     /// Tells of a connection's will, if it is another one now.

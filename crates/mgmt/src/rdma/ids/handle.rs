@@ -141,6 +141,6 @@ impl Ids {
     }
 
     fn push(&mut self, id: CmId, kind: EventKind, status: i32, param: Param) {
-        self.events.push_back(Event { id, kind, status, listener: None, membership: None, param });
+        self.events.push(id, Event { id, kind, status, listener: None, membership: None, param });
     }
 }

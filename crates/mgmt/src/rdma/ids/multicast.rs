@@ -44,14 +44,8 @@ impl Ids {
             None => (EventKind::MulticastError, -EINVAL, UdParam::default()),
         };
         let param = Param::Ud(param);
-        self.events.push_back(Event {
-            id,
-            kind,
-            status,
-            listener: None,
-            membership: Some(membership),
-            param,
-        });
+        let (listener, membership) = (None, Some(membership));
+        self.events.push(id, Event { id, kind, status, listener, membership, param });
         Ok(())
     }
 }

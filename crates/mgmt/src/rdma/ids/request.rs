@@ -82,15 +82,8 @@ impl Ids {
     fn announce(&mut self, listener: CmId, entry: Entry, conn: ConnId, param: Param) {
         let id = self.insert(entry);
         self.conns.insert(conn, id);
-        let kind = EventKind::ConnectRequest;
-        self.events.push_back(Event {
-            id,
-            kind,
-            status: 0,
-            listener: Some(listener),
-            membership: None,
-            param,
-        });
+        let (kind, listener) = (EventKind::ConnectRequest, Some(listener));
+        self.events.push(id, Event { id, kind, status: 0, listener, membership: None, param });
     }
 }
 
