@@ -135,12 +135,10 @@ impl Cm {
     /// The port has gone: everything there ends without a word, and without an event.
     pub fn remove_port(&mut self, port: PortId) {
         self.ports.remove(&port);
-        for id in self.listeners.of_port(port) {
+        for id in self.listeners.of_port(port).collect::<Vec<_>>() {
             self.listeners.remove(id);
         }
-        let there = |conn: &Conn| conn.peer.port == port;
-        let ids: Vec<u32> = self.table.iter().filter(|(_, conn)| there(conn)).map(|(id, _)| id).collect();
-        for id in ids {
+        for id in self.table.of_port(port).collect::<Vec<_>>() {
             self.remove(id);
         }
         self.outgoing.retain(|outgoing| outgoing.port != port);
@@ -148,7 +146,7 @@ impl Cm {
 
     /// Whether nothing is left at this port: neither a connection, timewait included, nor a listener of its own.
     pub fn is_idle(&self, port: PortId) -> bool {
-        self.listeners.of_port(port).is_empty() && self.table.iter().all(|(_, conn)| conn.peer.port != port)
+        self.listeners.of_port(port).next().is_none() && self.table.of_port(port).next().is_none()
     }
 
     /// Begins to listen to the services whose id is `service_id` where `mask` has ones (0: to that one only), on one

@@ -12,6 +12,7 @@ use super::types::{ConnId, ListenId, NumberChange, Peer, PortId};
 #[derive(Debug)]
 pub(super) struct Table {
     all: BTreeMap<u32, Conn>,
+    by_port: BTreeSet<(PortId, u32)>,
     by_request: BTreeMap<RequestKey, u32>,
     by_qp: BTreeMap<QpKey, u32>,
     deadlines: BTreeSet<(Time, u32)>,
@@ -31,6 +32,7 @@ impl Table {
     pub(super) fn new(start: u32) -> Self {
         Self {
             all: BTreeMap::new(),
+            by_port: BTreeSet::new(),
             by_request: BTreeMap::new(),
             by_qp: BTreeMap::new(),
             deadlines: BTreeSet::new(),
@@ -55,6 +57,7 @@ impl Table {
                 break id;
             }
         };
+        self.by_port.insert((conn.peer.port, id));
         self.all.insert(id, conn);
         Some(id)
     }
@@ -71,6 +74,11 @@ impl Table {
     /// The connection with this local id, if these are its addresses.
     pub(super) fn of_peer(&self, id: u32, peer: &Peer) -> Option<&Conn> {
         self.all.get(&id).filter(|conn| conn.peer == *peer)
+    }
+
+    /// Those at a port.
+    pub(super) fn of_port(&self, port: PortId) -> impl Iterator<Item = u32> {
+        self.by_port.range((port, 0)..=(port, u32::MAX)).map(|&(_, id)| id)
     }
 
     pub(super) fn by_request(&self, key: &RequestKey) -> Option<u32> {
@@ -136,7 +144,9 @@ impl Table {
     pub(super) fn remove(&mut self, id: u32) {
         // Leaves the indexes and the counts.
         self.enter(id, State::Idle, None);
-        self.all.remove(&id);
+        if let Some(conn) = self.all.remove(&id) {
+            self.by_port.remove(&(conn.peer.port, id));
+        }
     }
 
     /// The earliest deadline.
@@ -174,7 +184,8 @@ impl Table {
 
     /// Entries of everything but the connections themselves.
     pub(super) fn index_len(&self) -> usize {
-        self.by_request.len()
+        self.by_port.len()
+            + self.by_request.len()
             + self.by_qp.len()
             + self.deadlines.len()
             + self.undecided.len()
