@@ -9,7 +9,7 @@ use crate::rdma::{Address, CmError, CmId};
 impl Ids {
     /// Whether somebody listens on all devices.
     pub fn listens_on_all(&self) -> bool {
-        self.table.values().any(is_on_all)
+        !self.listeners.on_all().is_empty()
     }
 
     /// Whoever listens on all devices, with each device that has appeared since the last call: there it is to listen, too, by
@@ -17,10 +17,7 @@ impl Ids {
     pub fn poll_new_devices(&mut self, system: &impl System) -> Vec<(CmId, PortId)> {
         let known = std::mem::replace(&mut self.known_devices, system.devices().len());
         let new: Vec<_> = system.devices().iter().skip(known).map(|&(port, _)| port).collect();
-        let listeners = self.table.iter().filter(|(_, entry)| is_on_all(entry)).map(|(&id, _)| id);
-        let mut all: Vec<_> = listeners.flat_map(|id| new.iter().map(move |&port| (id, port))).collect();
-        all.sort_unstable();
-        all
+        self.listeners.on_all().iter().flat_map(|&id| new.iter().map(move |&port| (id, port))).collect()
     }
 
     /// Takes the port of a listener on a device that has appeared. What comes back is to be asked of the machine, as after

@@ -1,6 +1,6 @@
 //! Listening, and who listens to what.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, hash_map};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use userdma_verbs::QpType;
@@ -12,13 +12,15 @@ use crate::rdma::entry::{Entry, State};
 use crate::rdma::system::System;
 use crate::rdma::{Address, CmError, CmId, PortSpace};
 
-/// Who listens, by service.
+/// Who listens.
 #[derive(Debug, Default)]
 pub(super) struct Listeners {
-    /// Those who listen to a service; the newest is asked first.
-    ids: HashMap<u64, Vec<CmId>>,
     /// Identifiers on one place share its listening below. As `cm.c ib_cm_insert_listen()`.
     shares: HashMap<Place, Share>,
+    /// Those who listen on all devices.
+    on_all: BTreeSet<CmId>,
+    /// How often somebody began to.
+    begun: u64,
 }
 
 /// A service on an address of a device, or on all.
@@ -43,7 +45,8 @@ pub struct Listening {
 #[derive(Debug)]
 struct Share {
     listen: ListenId,
-    users: u32,
+    /// Who listens there, and the how-manieth each was.
+    ids: Vec<(u64, CmId)>,
 }
 
 impl Ids {
@@ -69,8 +72,7 @@ impl Ids {
         }
         let place = place_of(entry, src);
         let ports = entry.held.iter().map(|held| held.port).collect();
-        self.listeners.share(&mut self.cm, &place)?;
-        self.listeners.ids.entry(place.service_id).or_default().push(id);
+        self.listeners.share(&mut self.cm, &place, id)?;
         self.entry_mut(id)?.state = State::Listen;
         Ok(Listening { service_id: place.service_id, on: place.on.map(|(_, ip)| ip), ports })
     }
@@ -104,23 +106,16 @@ impl Ids {
         for held in entry.held.iter().filter(|held| held.listens) {
             system.unlisten(held.port, place.service_id, place.on.map(|(_, ip)| ip));
         }
-        self.listeners.unshare(&mut self.cm, &place);
-        self.listeners.forget(id, place.service_id);
+        self.listeners.unshare(&mut self.cm, &place, id);
     }
 
     /// A device has gone, with who listened on it. Those who listen on all devices go on.
     pub(super) fn forget_listeners_of(&mut self, port: PortId) {
         self.listeners.shares.retain(|place, _| place.on.is_none_or(|(own, _)| own != port));
-        let is_there = |id: &CmId| {
-            self.table.get(id).is_some_and(|entry| entry.state == State::Listen && entry.port != Some(port))
-        };
-        self.listeners.ids.retain(|_, ids| {
-            ids.retain(is_there);
-            !ids.is_empty()
-        });
     }
 
-    /// Who is meant by a request that came to `port`. As `cma.c cma_find_listener()`, `cma_ib_check_req_qp_type()`.
+    /// Who is meant by a request that came to `port`: the newest of those on its address and those on all. As
+    /// `cma.c cma_find_listener()`, `cma_match_private_data()`, `cma_ib_check_req_qp_type()`.
     pub(super) fn find_listener(
         &self,
         port: PortId,
@@ -128,45 +123,47 @@ impl Ids {
         header: &IpHeader,
         qp_type: QpType,
     ) -> Option<CmId> {
-        let ids = self.listeners.ids.get(&service_id)?;
-        let is_meant = |id: &&CmId| {
-            let entry = self.table.get(id);
-            entry.is_some_and(|entry| is_meant(entry, port, header))
-        };
-        let id = ids.iter().rev().find(is_meant).copied()?;
-        self.table.get(&id).filter(|entry| entry.qp_type == qp_type).map(|_| id)
+        let here = Some((port, header.destination.to_canonical()));
+        let shares = [here, None].map(|on| self.listeners.shares.get(&Place { service_id, on }));
+        let ids = shares.into_iter().flatten().flat_map(|share| &share.ids);
+        let entries = ids.filter_map(|&(nth, id)| Some((nth, id, self.table.get(&id)?)));
+        let meant = entries.filter(|(.., entry)| takes_family(entry, header.destination));
+        let (_, id, entry) = meant.max_by_key(|&(nth, ..)| nth)?;
+        (entry.qp_type == qp_type).then_some(id)
     }
 }
 
 impl Listeners {
-    /// An identifier listens to a service no longer.
-    fn forget(&mut self, id: CmId, service_id: u64) {
-        if let Some(ids) = self.ids.get_mut(&service_id) {
-            ids.retain(|&listener| listener != id);
-            if ids.is_empty() {
-                self.ids.remove(&service_id);
+    fn share(&mut self, cm: &mut crate::cm::Cm, place: &Place, id: CmId) -> Result<(), CmError> {
+        let share = match self.shares.entry(*place) {
+            hash_map::Entry::Occupied(share) => share.into_mut(),
+            hash_map::Entry::Vacant(free) => {
+                let taken = CmError::PortTaken(PortSpace::port_of(place.service_id));
+                let listen = cm.listen(place.service_id, u64::MAX, place.on).map_err(|_| taken)?;
+                free.insert(Share { listen, ids: Vec::new() })
             }
+        };
+        self.begun += 1;
+        share.ids.push((self.begun, id));
+        if place.on.is_none() {
+            self.on_all.insert(id);
         }
-    }
-
-    fn share(&mut self, cm: &mut crate::cm::Cm, place: &Place) -> Result<(), CmError> {
-        if let Some(share) = self.shares.get_mut(place) {
-            share.users += 1;
-            return Ok(());
-        }
-        let taken = CmError::PortTaken(PortSpace::port_of(place.service_id));
-        let listen = cm.listen(place.service_id, u64::MAX, place.on).map_err(|_| taken)?;
-        self.shares.insert(*place, Share { listen, users: 1 });
         Ok(())
     }
 
-    fn unshare(&mut self, cm: &mut crate::cm::Cm, place: &Place) {
+    fn unshare(&mut self, cm: &mut crate::cm::Cm, place: &Place, id: CmId) {
+        self.on_all.remove(&id);
         let Some(share) = self.shares.get_mut(place) else { return };
-        share.users -= 1;
-        if share.users == 0 {
+        share.ids.retain(|&(_, other)| other != id);
+        if share.ids.is_empty() {
             cm.unlisten(share.listen);
             self.shares.remove(place);
         }
+    }
+
+    /// Those who listen on all devices.
+    pub(super) fn on_all(&self) -> &BTreeSet<CmId> {
+        &self.on_all
     }
 }
 
@@ -175,12 +172,8 @@ fn place_of(entry: &Entry, src: SocketAddr) -> Place {
     Place { service_id: entry.space.service_id(src.port()), on }
 }
 
-/// Whether a listener is meant by a request. As `cma.c cma_match_private_data()`.
-fn is_meant(entry: &Entry, port: PortId, header: &IpHeader) -> bool {
+/// Whether a listener on this address, or on all, takes requests of the family that `destination` is written in.
+fn takes_family(entry: &Entry, destination: IpAddr) -> bool {
     let Some(Address::Ip(src)) = entry.src else { return false };
-    let is_same_family = src.is_ipv4() == header.destination.is_ipv4();
-    match entry.port {
-        None => !entry.is_af_only(&src.into()) || is_same_family,
-        Some(own) => own == port && src.ip().to_canonical() == header.destination.to_canonical(),
-    }
+    entry.port.is_some() || !entry.is_af_only(&src.into()) || src.is_ipv4() == destination.is_ipv4()
 }
