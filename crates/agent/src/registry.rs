@@ -235,13 +235,13 @@ impl Registry {
     }
 }
 
-/// Services that somebody listens to: those whose numbers are `id` under `mask`.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+/// Services that somebody listens to: those whose numbers are `id` under `mask`. In order, those of one mask are together.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Services {
+    /// The bits of the number that count.
+    pub mask: u64,
     /// The number.
     pub id: u64,
-    /// The bits of it that count.
-    pub mask: u64,
 }
 
 impl Owner {

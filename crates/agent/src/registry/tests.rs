@@ -130,6 +130,35 @@ fn a_service_is_found_by_its_number_on_its_address() {
     assert_eq!(find(&registry, "10.0.0.2", 0x0106_ffff), None);
 }
 
+/// Two listeners of one mask are not looked at for others' sake, so each pair of masks is.
+#[test]
+fn no_two_devices_listen_to_one_service_whatever_the_masks() {
+    const WISHES: [Services; 6] = [
+        Services { id: 0x1234, mask: u64::MAX },
+        Services { id: 0x1200, mask: 0xff00 },
+        Services { id: 0x0034, mask: 0x00ff },
+        Services { id: 0x0230, mask: 0x0ff0 },
+        Services { id: 0x1334, mask: u64::MAX },
+        Services { id: 0, mask: 0 },
+    ];
+    let home = home(&["10.0.0.1"]);
+    for first in WISHES {
+        for second in WISHES {
+            let mut registry = Registry::default();
+            registry.listen(Member(1), &home, first, None).unwrap();
+            let meets = (first.id ^ second.id) & first.mask & second.mask == 0;
+            let listened = registry.listen(Member(2), &home, second, None);
+            assert_eq!(listened.is_err(), meets, "{first:x?} {second:x?}");
+            registry.listen(Member(1), &home, second, None).unwrap_or_else(|_| assert!(!meets));
+            let found = registry.listener(ip("10.0.0.1"), 4791, first.id);
+            assert_eq!(found, Some(Member(1)), "{first:x?} {second:x?}");
+            registry.forget(Member(1));
+            let left = registry.listener(ip("10.0.0.1"), 4791, second.id);
+            assert_eq!(left, (!meets).then_some(Member(2)), "{first:x?} {second:x?}");
+        }
+    }
+}
+
 #[test]
 fn what_was_reserved_under_another_agent_is_entered_as_it_was() {
     let (mut registry, home) = (Registry::default(), home(&["10.0.0.1"]));
