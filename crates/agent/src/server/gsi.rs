@@ -11,7 +11,7 @@
 mod lines;
 mod requests;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque, btree_map};
 use std::hash::RandomState;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -37,7 +37,7 @@ use lines::Line;
 /// The agent's part in queue pairs 1.
 #[derive(Debug, Default)]
 pub(super) struct Gsi {
-    doors: Vec<Door>,
+    doors: BTreeMap<(IpAddr, u16), Door>,
     senders: HashMap<IpAddr, GsiSender>,
     devices: BTreeMap<Member, Device>,
     by_slot: HashMap<(IpAddr, u16, u16), Member>,
@@ -84,7 +84,7 @@ impl Gsi {
 
     /// What there is to wait for.
     pub(super) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.doors.iter().map(AsFd::as_fd)
+        self.doors.values().map(AsFd::as_fd)
     }
 
     /// When [`Gsi::work`] has something to do, if nothing comes before.
@@ -96,13 +96,11 @@ impl Gsi {
 
     /// Opens the doors of new groups, and closes those of groups that are no more: a socket that stays open would keep the port.
     pub(super) fn follow(&mut self, desk: &Desk) {
-        self.doors.retain(|door| desk.group(door.ip, door.udp_port).is_some());
+        self.doors.retain(|&(ip, udp_port), _| desk.group(ip, udp_port).is_some());
         for (ip, udp_port, group) in desk.groups() {
-            if self.doors.iter().any(|door| (door.ip, door.udp_port) == (ip, udp_port)) {
-                continue;
-            }
+            let btree_map::Entry::Vacant(place) = self.doors.entry((ip, udp_port)) else { continue };
             match Door::open(ip, udp_port, group) {
-                Ok(door) => self.doors.push(door),
+                Ok(door) => drop(place.insert(door)),
                 Err(error) => tracing::warn!(%ip, %error, "nobody receives for queue pair 1"),
             }
         }
@@ -171,7 +169,12 @@ impl Gsi {
     pub(super) fn leave(&mut self, member: Member, now: Time) {
         let Some(device) = self.devices.remove(&member) else { return };
         self.waiting -= device.waiting();
-        self.by_slot.retain(|_, other| *other != member);
+        for ip in &device.home.addresses {
+            let place = (*ip, device.home.udp_port, device.slot);
+            if self.by_slot.get(&place) == Some(&member) {
+                self.by_slot.remove(&place);
+            }
+        }
         self.registry.forget(member);
         self.routed.forget(member);
         for comm_id in device.wills.keys() {
@@ -195,7 +198,7 @@ impl Gsi {
             self.retry_held(now);
         }
         let mut came = Vec::new();
-        for door in &mut self.doors {
+        for door in self.doors.values_mut() {
             self.dropped += door.take(&mut came);
         }
         came.iter().for_each(|arrived| self.pass_on(arrived, now));
@@ -211,7 +214,8 @@ impl Gsi {
             self.told_dropped = self.dropped;
         }
         let Self { senders, wills, doors, .. } = self;
-        senders.retain(|ip, _| doors.iter().any(|door| door.ip == *ip) || wills.is_from(*ip));
+        let has_door = |ip: IpAddr| doors.range((ip, 0)..=(ip, u16::MAX)).next().is_some();
+        senders.retain(|&ip, _| has_door(ip) || wills.is_from(ip));
     }
 
     #[cfg(test)]

@@ -14,6 +14,8 @@ pub(super) struct Executor {
     wills: HashMap<Dead, Pending>,
     /// When each is sent next.
     due: BTreeSet<(Time, Dead)>,
+    /// How many are sent from each address.
+    from: HashMap<IpAddr, usize>,
 }
 
 /// A connection of somebody who has gone: our address and number.
@@ -47,6 +49,7 @@ impl Executor {
         self.settle(&dead);
         if self.wills.len() < CAPACITY {
             self.due.insert((pending.next, dead));
+            *self.from.entry(dead.local).or_default() += 1;
             self.wills.insert(dead, pending);
         }
     }
@@ -55,6 +58,12 @@ impl Executor {
     pub(super) fn settle(&mut self, dead: &Dead) -> bool {
         let Some(pending) = self.wills.remove(dead) else { return false };
         self.due.remove(&(pending.next, *dead));
+        if let Some(count) = self.from.get_mut(&dead.local) {
+            *count -= 1;
+            if *count == 0 {
+                self.from.remove(&dead.local);
+            }
+        }
         true
     }
 
@@ -70,9 +79,7 @@ impl Executor {
                 pending.next = now.plus_nanos(*pause);
                 self.due.insert((pending.next, dead));
             }
-            None => {
-                self.wills.remove(&dead);
-            }
+            None => drop(self.settle(&dead)),
         }
         Some((will, dead.udp_port))
     }
@@ -84,7 +91,7 @@ impl Executor {
 
     /// Whether anything is to be sent from an address.
     pub(super) fn is_from(&self, ip: IpAddr) -> bool {
-        self.wills.keys().any(|dead| dead.local == ip)
+        self.from.contains_key(&ip)
     }
 }
 
@@ -137,6 +144,24 @@ mod tests {
             sent.push(at.nanos() / 1_000_000);
         }
         assert_eq!(sent, [200, 1000, 3000, 7000]);
+    }
+
+    #[test]
+    fn an_address_is_needed_until_its_last_will_is_settled_or_sent_for_the_last_time() {
+        let mut wills = Executor::default();
+        let other = Dead { local: [10, 0, 0, 9].into(), ..dead(3) };
+        for dead in [dead(1), dead(1), dead(2), other] {
+            wills.open(dead, will(1), Time::ZERO);
+        }
+        wills.settle(&dead(1));
+        assert!(wills.is_from(dead(0).local) && wills.is_from(other.local));
+        wills.settle(&dead(2));
+        assert!(!wills.is_from(dead(0).local));
+        while let Some(at) = wills.deadline() {
+            assert!(wills.is_from(other.local));
+            wills.next(at);
+        }
+        assert!(!wills.is_from(other.local));
     }
 
     #[test]
