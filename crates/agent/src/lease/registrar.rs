@@ -32,7 +32,8 @@ pub(super) struct Registrar {
 struct State {
     /// What is ours, by number, and whether we listen there.
     reserved: BTreeMap<u32, (PortRequest, bool)>,
-    listens: Vec<(Services, Option<IpAddr>)>,
+    /// To what we listen, and how often we have said so.
+    listens: BTreeMap<(Services, Option<IpAddr>), usize>,
     wills: BTreeMap<u32, Will>,
     /// Wills that this agent has.
     told: BTreeSet<u32>,
@@ -106,8 +107,11 @@ impl Registrar {
     /// Listens no longer.
     pub(super) fn unlisten(&self, service: Services, on: Option<IpAddr>) {
         let mut state = self.lock();
-        if let Some(at) = state.listens.iter().position(|own| *own == (service, on)) {
-            state.listens.swap_remove(at);
+        if let Some(count) = state.listens.get_mut(&(service, on)) {
+            *count -= 1;
+            if *count == 0 {
+                state.listens.remove(&(service, on));
+            }
             state.outbox.push_back(GsiRequest::Unlisten { service, on });
         }
     }
@@ -186,7 +190,10 @@ impl Registrar {
         state.changed = state.wills.keys().copied().collect();
         let reserved = state.reserved.iter();
         let restore = reserved.map(|(&id, &(port, listens))| GsiRequest::Restore { id, listens, port });
-        let listens = state.listens.iter().map(|&(service, on)| GsiRequest::Relisten { service, on });
+        let relisten = |(&(service, on), &count): (&(Services, Option<IpAddr>), &usize)| {
+            std::iter::repeat_n(GsiRequest::Relisten { service, on }, count)
+        };
+        let listens = state.listens.iter().flat_map(relisten);
         let asked = state.asked.values().filter(|asked| asked.answer.is_none() && !asked.is_abandoned);
         state.outbox.extend(restore.chain(listens).chain(asked.map(|asked| asked.request.clone())));
         state.asked.retain(|_, asked| !asked.is_abandoned);
@@ -305,7 +312,7 @@ impl State {
             GsiRequest::Listen { service, on, .. } if is_abandoned => {
                 self.outbox.push_back(GsiRequest::Unlisten { service, on });
             }
-            GsiRequest::Listen { service, on, .. } => self.listens.push((service, on)),
+            GsiRequest::Listen { service, on, .. } => *self.listens.entry((service, on)).or_default() += 1,
             GsiRequest::Attach
             | GsiRequest::Sync { .. }
             | GsiRequest::Restore { .. }

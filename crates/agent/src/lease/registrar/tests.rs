@@ -80,6 +80,22 @@ fn a_new_agent_is_told_what_was_granted_and_not_given_back() {
 }
 
 #[test]
+fn a_new_agent_is_told_as_often_as_somebody_still_listens() {
+    let registrar = Arc::new(Registrar::default());
+    for id in [8, 7, 7, 7] {
+        ask(&registrar, |seq| GsiRequest::Listen { seq, service: service(id), on: None }, Ok(0));
+    }
+    for id in [7, 8, 8] {
+        registrar.unlisten(service(id), None);
+    }
+    let unlisten = |id| GsiRequest::Unlisten { service: service(id), on: None };
+    assert_eq!(told(&registrar, usize::MAX), [unlisten(7), unlisten(8)]);
+    registrar.begin_again();
+    let relisten = GsiRequest::Relisten { service: service(7), on: None };
+    assert_eq!(told(&registrar, usize::MAX), [relisten.clone(), relisten]);
+}
+
+#[test]
 fn of_a_will_only_the_last_state_is_told() {
     let registrar = Registrar::default();
     registrar.set_will(1, Some(&will(1)));
