@@ -1,6 +1,6 @@
 //! The lock of a connection manager, what is behind it, and its thread.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
@@ -38,14 +38,21 @@ pub(super) struct State {
     pub(super) ids: Ids,
     pub(super) machine: Machine,
     pub(super) sinks: HashMap<CmId, Arc<dyn EventSink>>,
-    /// Sinks that have got events under the lock, and are to wake somebody when it is free.
-    told: Vec<Arc<dyn EventSink>>,
+    told: Told,
     /// Devices that have appeared, and who is to listen there.
     new_devices: Vec<(CmId, PortId)>,
     /// When the lock was taken.
     pub(super) now: Time,
     /// When devices that nobody needs are closed.
     tidy_at: Option<Time>,
+}
+
+/// Sinks that have got events under the lock, and are to wake somebody when it is free: each once.
+#[derive(Default)]
+struct Told {
+    sinks: Vec<Arc<dyn EventSink>>,
+    /// Where they are, by which one is known.
+    addresses: HashSet<usize>,
 }
 
 impl Owner {
@@ -56,7 +63,7 @@ impl Owner {
             ids: Ids::new(seed),
             machine: Machine::new(devices, &inbox),
             sinks: HashMap::new(),
-            told: Vec::new(),
+            told: Told::default(),
             new_devices: Vec::new(),
             now: Time::ZERO,
             tidy_at: None,
@@ -138,7 +145,7 @@ impl Shared {
         self.inbox.set_due(due);
         let (told, closed) = (std::mem::take(&mut state.told), state.machine.take_closed());
         drop(state);
-        told.iter().for_each(|sink| sink.wake());
+        told.sinks.iter().for_each(|sink| sink.wake());
         drop(closed);
         result
     }
@@ -201,6 +208,14 @@ impl Shared {
     }
 }
 
+impl Told {
+    fn note(&mut self, sink: &Arc<dyn EventSink>) {
+        if self.addresses.insert(Arc::as_ptr(sink).addr()) {
+            self.sinks.push(Arc::clone(sink));
+        }
+    }
+}
+
 impl State {
     /// Takes what has arrived, and does what is due.
     fn handle(&mut self, arrived: &VecDeque<(PortId, Management)>) {
@@ -245,9 +260,7 @@ impl State {
         let (id, kind) = (event.id, event.kind);
         let Some(sink) = self.sinks.get(&event.listener.unwrap_or(id)).cloned() else { return };
         let is_taken = sink.push(event);
-        if !self.told.iter().any(|told| Arc::ptr_eq(told, &sink)) {
-            self.told.push(Arc::clone(&sink));
-        }
+        self.told.note(&sink);
         if kind == EventKind::Disconnected && sink.answers_disconnect() {
             // If this side has ended it, there is nothing to answer.
             let _ = self.ids.disconnect(self.now, id);
@@ -307,3 +320,28 @@ const MAX_ERRANDS: usize = 4096;
 const LINGER: Duration = Duration::from_secs(5);
 /// It calls sinks and drives devices.
 pub(super) const STACK_BYTES: usize = 256 << 10;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    struct Nobody;
+
+    impl EventSink for Nobody {
+        fn push(&self, _: Event) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn a_sink_is_woken_once_for_all_that_it_was_told() {
+        let mut told = Told::default();
+        let sinks = [(); 3].map(|()| Arc::new(Nobody) as Arc<dyn EventSink>);
+        for at in [1, 0, 1, 1, 2, 0] {
+            told.note(&sinks[at]);
+        }
+        let is_it = |(told, at): (&Arc<dyn EventSink>, usize)| Arc::ptr_eq(told, &sinks[at]);
+        assert!(told.sinks.iter().zip([1, 0, 2]).all(is_it), "in the order in which they were told first");
+        assert_eq!(told.sinks.len(), 3);
+    }
+}
