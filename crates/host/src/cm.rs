@@ -20,6 +20,7 @@ mod state;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+pub use userdma_mgmt::queue::EventQueue;
 pub use userdma_mgmt::rdma::{
     Address, CmError, CmId, CmOption, ConnParam, Ece, Event, EventKind, IbAddress, Param, PathRecord,
     PortSpace, Query, UdParam,

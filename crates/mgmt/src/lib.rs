@@ -5,5 +5,5 @@
 #![forbid(unsafe_code)]
 
 pub mod cm;
-mod queue;
+pub mod queue;
 pub mod rdma;

@@ -6,10 +6,10 @@
 mod memberships;
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeSet, BinaryHeap, HashMap};
 use std::ffi::c_int;
 
-use userdma_host::cm::{CmId, Event, EventKind};
+use userdma_host::cm::{CmId, Event, EventKind, EventQueue};
 
 use super::abi::EventResponse;
 use super::known::Key;
@@ -46,15 +46,17 @@ struct Entry {
 }
 
 struct Channel {
-    events: VecDeque<Waiting>,
+    /// What is on it.
+    ids: BTreeSet<Id>,
+    /// Events that nobody has taken yet. Those of requests to connect are the listener's. Many channels have one at a time, so there
+    /// is no room for more before they come.
+    events: EventQueue<Id, Box<Waiting>>,
     signal: Signal,
 }
 
 /// An event that nobody has taken yet.
 struct Waiting {
-    /// Whose event it is. Of a request to connect, the listener's.
-    of: Id,
-    /// Of such a request, the identifier that was made for it.
+    /// Of a request to connect, the identifier that was made for it.
     request: Option<Id>,
     /// Of a group that was joined: which membership.
     membership: Option<Membership>,
@@ -63,13 +65,15 @@ struct Waiting {
 
 impl Table {
     pub(super) fn add_channel(&mut self, key: Key, signal: Signal) {
-        self.channels.insert(key, Channel { events: VecDeque::new(), signal });
+        self.channels.insert(key, Channel { ids: BTreeSet::new(), events: EventQueue::default(), signal });
     }
 
     /// Takes a channel out; what was on it and must be destroyed. Nobody finds those any more.
     pub(super) fn remove_channel(&mut self, key: Key) -> (Option<Signal>, Vec<(Id, CmId)>) {
-        let signal = self.channels.remove(&key).map(|channel| channel.signal);
-        (signal, self.end_all(|_, entry| entry.channel == key))
+        match self.channels.remove(&key) {
+            Some(Channel { ids, signal, .. }) => (Some(signal), self.end_all(ids)),
+            None => (None, Vec::new()),
+        }
     }
 
     /// Gives a connection a number.
@@ -77,9 +81,7 @@ impl Table {
     /// # Errors
     /// The channel was closed meanwhile, and what was on it is destroyed already.
     pub(super) fn add(&mut self, connection: CmId, channel: Key, uid: u64) -> Result<Id, Refused> {
-        if !self.channels.contains_key(&channel) {
-            return Err(CLOSED);
-        }
+        let on = self.channels.get_mut(&channel).ok_or(CLOSED)?;
         let entry = Entry { connection, channel, uid, reported: 0, backlog: 0, is_ending: false };
         let id = if let Some(Reverse(free)) = self.free.pop() {
             self.entries[free as usize] = Some(entry);
@@ -89,6 +91,7 @@ impl Table {
             self.entries.push(Some(entry));
             id
         };
+        on.ids.insert(id);
         self.by_connection.insert(connection, id);
         Ok(id)
     }
@@ -126,19 +129,20 @@ impl Table {
         self.by_connection.remove(&entry.connection);
         self.memberships.remove_all(id);
         let requests = self.drop_events(id, entry.channel, fd);
-        (entry.reported, self.end_all(|id, _| requests.contains(&id)))
+        if let Some(channel) = self.channels.get_mut(&entry.channel) {
+            channel.ids.remove(&id);
+        }
+        (entry.reported, self.end_all(requests))
     }
 
     /// Drops the events of an identifier that nobody has taken; the requests among them.
     pub(super) fn drop_events(&mut self, of: Id, channel: Key, fd: Option<c_int>) -> Vec<Id> {
         let Some(queue) = self.channels.get_mut(&channel) else { return Vec::new() };
-        let requests =
-            queue.events.iter().filter(|event| event.of == of).filter_map(|event| event.request).collect();
-        queue.events.retain(|event| event.of != of);
+        let dropped = queue.events.extract(of, |_| true);
         if let Some(fd) = fd {
             queue.settle(fd, channel);
         }
-        requests
+        dropped.into_iter().filter_map(|event| event.request).collect()
     }
 
     /// Moves an identifier and its events to another channel; how many events the program has taken so far.
@@ -153,17 +157,19 @@ impl Table {
             return Ok(reported);
         }
         let Some(old) = self.channels.get_mut(&from.1) else { return Err(INVALID) };
-        let (moved, left) = std::mem::take(&mut old.events).into_iter().partition(|event| event.of == id);
-        old.events = left;
+        let moved = old.events.extract(id, |_| true);
         old.settle(from.0, from.1);
-        let moved: VecDeque<Waiting> = moved;
-        for request in moved.iter().filter_map(|event| event.request) {
+        let requests = moved.iter().filter_map(|event| event.request);
+        let ids: BTreeSet<_> = requests.chain([id]).collect();
+        ids.iter().for_each(|id| _ = old.ids.remove(id));
+        for request in &ids {
             if let Some(Some(entry)) = self.entries.get_mut(request.0 as usize) {
                 entry.channel = to;
             }
         }
         if let Some(new) = self.channels.get_mut(&to) {
-            moved.into_iter().for_each(|event| new.push(event));
+            new.ids.extend(ids);
+            moved.into_iter().for_each(|event| new.push(id, *event));
         }
         Ok(reported)
     }
@@ -190,7 +196,7 @@ impl Table {
         };
         if let Some(name) = name.filter(|_| uid != 0) {
             let response = reply::event(event, name, number);
-            self.queue(channel, Waiting { of: id, request: None, membership, response });
+            self.queue(channel, id, Waiting { request: None, membership, response });
         }
         true
     }
@@ -210,7 +216,7 @@ impl Table {
             listener.backlog -= 1;
         }
         let response = reply::event(event, uid, id.0);
-        self.queue(channel, Waiting { of, request: Some(id), membership: None, response });
+        self.queue(channel, of, Waiting { request: Some(id), membership: None, response });
         true
     }
 
@@ -221,15 +227,15 @@ impl Table {
         take: impl FnOnce(&EventResponse) -> Result<(), Refused>,
     ) -> Option<Result<(), Refused>> {
         let channel = self.channels.get_mut(&key)?;
-        let Some(event) = channel.events.front() else {
+        let Some((of, event)) = channel.events.front() else {
             channel.settle(fd, key);
             return None;
         };
         if let Err(refused) = take(&event.response) {
             return Some(Err(refused));
         }
-        let (of, is_request, membership) = (event.of, event.request.is_some(), event.membership);
-        channel.events.pop_front();
+        let (of, is_request, membership) = (*of, event.request.is_some(), event.membership);
+        channel.events.pop();
         channel.settle(fd, key);
         if let Some(Some(entry)) = self.entries.get_mut(of.0 as usize) {
             entry.reported += 1;
@@ -257,15 +263,15 @@ impl Table {
         self.entry(of, channel)?;
         let reported = self.memberships.remove(membership);
         if let Some(queue) = self.channels.get_mut(&channel) {
-            queue.events.retain(|event| event.membership != Some(membership));
+            queue.events.extract(of, |event| event.membership == Some(membership));
             queue.settle(fd, channel);
         }
         Ok(reported)
     }
 
-    fn queue(&mut self, channel: Key, event: Waiting) {
+    fn queue(&mut self, channel: Key, of: Id, event: Waiting) {
         if let Some(channel) = self.channels.get_mut(&channel) {
-            channel.push(event);
+            channel.push(of, event);
         }
     }
 
@@ -281,24 +287,21 @@ impl Table {
         if entry.channel == channel { Ok(entry) } else { Err(INVALID) }
     }
 
-    fn end_all(&mut self, which: impl Fn(Id, &Entry) -> bool) -> Vec<(Id, CmId)> {
-        let mut ended = Vec::new();
-        for (number, entry) in (0..).zip(&mut self.entries) {
-            if let Some(entry) = entry
-                && !entry.is_ending
-                && which(Id(number), entry)
-            {
-                entry.is_ending = true;
-                ended.push((Id(number), entry.connection));
-            }
-        }
-        ended
+    /// Ends these, as far as they do not end already.
+    fn end_all(&mut self, ids: impl IntoIterator<Item = Id>) -> Vec<(Id, CmId)> {
+        let end = |id: Id| {
+            let entry = self.entries.get_mut(id.0 as usize)?.as_mut();
+            let entry = entry.filter(|entry| !entry.is_ending)?;
+            entry.is_ending = true;
+            Some((id, entry.connection))
+        };
+        ids.into_iter().filter_map(end).collect()
     }
 }
 
 impl Channel {
-    fn push(&mut self, event: Waiting) {
-        self.events.push_back(event);
+    fn push(&mut self, of: Id, event: Waiting) {
+        self.events.push(of, Box::new(event));
         self.signal.raise();
     }
 

@@ -1,14 +1,19 @@
 //! Groups that identifiers have joined. Their numbers are others than those of identifiers: the smallest that is free, as the kernel's.
 
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
+
 use super::Id;
 
 /// A membership as programs name it.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(in crate::ucma) struct Membership(pub(in crate::ucma) u32);
 
 #[derive(Default)]
 pub(super) struct Memberships {
     entries: Vec<Option<Entry>>,
+    free: BinaryHeap<Reverse<u32>>,
+    by_owner: BTreeSet<(Id, Membership)>,
 }
 
 struct Entry {
@@ -22,14 +27,16 @@ struct Entry {
 impl Memberships {
     pub(super) fn add(&mut self, of: Id, uid: u64) -> Membership {
         let entry = Some(Entry { of, uid, reported: 0 });
-        let at = self.entries.iter().position(Option::is_none).unwrap_or(self.entries.len());
-        if at == self.entries.len() {
-            self.entries.push(entry);
+        let membership = if let Some(Reverse(free)) = self.free.pop() {
+            self.entries[free as usize] = entry;
+            Membership(free)
         } else {
-            self.entries[at] = entry;
-        }
-        // A table of 2^32 would not fit the memory.
-        Membership(u32::try_from(at).unwrap_or(u32::MAX))
+            self.entries.push(entry);
+            // A table of 2^32 would not fit the memory.
+            Membership(u32::try_from(self.entries.len() - 1).unwrap_or(u32::MAX))
+        };
+        self.by_owner.insert((of, membership));
+        membership
     }
 
     /// Whose it is.
@@ -50,15 +57,19 @@ impl Memberships {
     }
 
     /// It has ended: how many events the program has taken.
-    pub(super) fn remove(&mut self, Membership(number): Membership) -> u32 {
-        let entry = self.entries.get_mut(number as usize).and_then(Option::take);
-        entry.map_or(0, |entry| entry.reported)
+    pub(super) fn remove(&mut self, membership: Membership) -> u32 {
+        let Membership(number) = membership;
+        let Some(entry) = self.entries.get_mut(number as usize).and_then(Option::take) else { return 0 };
+        self.free.push(Reverse(number));
+        self.by_owner.remove(&(entry.of, membership));
+        entry.reported
     }
 
     /// The identifier goes, and with it what it has joined.
     pub(super) fn remove_all(&mut self, of: Id) {
-        for entry in &mut self.entries {
-            entry.take_if(|entry| entry.of == of);
+        let own = self.by_owner.range((of, Membership(0))..=(of, Membership(u32::MAX)));
+        for (_, membership) in own.copied().collect::<Vec<_>>() {
+            self.remove(membership);
         }
     }
 

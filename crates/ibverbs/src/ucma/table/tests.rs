@@ -220,6 +220,9 @@ fn what_moves_to_another_channel_takes_its_events_and_requests_along() {
     assert_eq!((kind, uid), (REQUEST, 5));
     assert!(world.table.find(id, other.1).is_ok() && world.table.find(listener, other.1).is_ok());
     assert_eq!(world.table.migrate(listener, (other.0.as_raw_fd(), other.1), other.1), Ok(1));
+    let mut close = |key| world.table.remove_channel(key).1.into_iter().map(|(id, _)| id).collect::<Vec<_>>();
+    assert_eq!(close(from.1), [stays], "what has moved does not end with it");
+    assert_eq!(close(other.1), [listener, id]);
 }
 
 #[test]
@@ -277,4 +280,17 @@ fn a_membership_has_events_of_its_own_until_it_is_left() {
     world.table.end(id, world.channel.1).unwrap();
     assert_eq!(world.table.forget(id, Some(key.0)), (2, vec![]), "of the identifier, too");
     assert_eq!(world.table.leave(first, key), Err(NO_ID), "it went with its identifier");
+}
+
+#[test]
+fn memberships_have_the_smallest_numbers_that_are_free() {
+    let mut world = World::new();
+    let (first, second) = (world.add(1).0, world.add(2).0);
+    let key = (world.channel.0.as_raw_fd(), world.channel.1);
+    let join = |world: &mut World, id| world.table.add_membership(id, key.1, 7).unwrap().0;
+    assert_eq!([first, second, first, second].map(|id| join(&mut world, id)), [0, 1, 2, 3]);
+    world.table.leave(Membership(2), key).unwrap();
+    world.table.end(second, key.1).unwrap();
+    world.table.forget(second, None);
+    assert_eq!([first; 4].map(|id| join(&mut world, id)), [1, 2, 3, 4]);
 }
