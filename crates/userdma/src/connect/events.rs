@@ -147,6 +147,10 @@ impl Queue {
     pub(super) fn take_over(&self, other: &Self, id: CmId) {
         let moved = {
             let mut other = lock(&other.state);
+            // Mostly it has nothing, and the requests of others stay where they are.
+            if other.events.iter().all(|event| event.id != id) {
+                return;
+            }
             let (of_it, others): (VecDeque<_>, VecDeque<_>) =
                 other.events.drain(..).partition(|event| event.id == id);
             other.events = others;
