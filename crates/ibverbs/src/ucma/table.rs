@@ -56,8 +56,9 @@ struct Channel {
 
 /// An event that nobody has taken yet.
 struct Waiting {
-    /// Of a request to connect, the identifier that was made for it.
-    request: Option<Id>,
+    /// Of a request to connect, the identifier that was made for it, and its connection: the program may have destroyed it, and
+    /// another have its number.
+    request: Option<(Id, CmId)>,
     /// Of a group that was joined: which membership.
     membership: Option<Membership>,
     response: EventResponse,
@@ -132,11 +133,18 @@ impl Table {
         if let Some(channel) = self.channels.get_mut(&entry.channel) {
             channel.ids.remove(&id);
         }
+        let requests: Vec<_> = requests.into_iter().filter_map(|request| self.still_there(request)).collect();
         (entry.reported, self.end_all(requests))
     }
 
+    /// The identifier of a request, unless its number is another's by now, or nobody's.
+    fn still_there(&self, (id, connection): (Id, CmId)) -> Option<Id> {
+        let entry = self.entries.get(id.0 as usize)?.as_ref();
+        entry.filter(|entry| entry.connection == connection).map(|_| id)
+    }
+
     /// Drops the events of an identifier that nobody has taken; the requests among them.
-    pub(super) fn drop_events(&mut self, of: Id, channel: Key, fd: Option<c_int>) -> Vec<Id> {
+    pub(super) fn drop_events(&mut self, of: Id, channel: Key, fd: Option<c_int>) -> Vec<(Id, CmId)> {
         let Some(queue) = self.channels.get_mut(&channel) else { return Vec::new() };
         let dropped = queue.events.extract(of, |_| true);
         if let Some(fd) = fd {
@@ -159,9 +167,13 @@ impl Table {
         let Some(old) = self.channels.get_mut(&from.1) else { return Err(INVALID) };
         let moved = old.events.extract(id, |_| true);
         old.settle(from.0, from.1);
-        let requests = moved.iter().filter_map(|event| event.request);
+        // The program may have moved one by itself.
+        let requests = moved.iter().filter_map(|event| self.still_there(event.request?));
+        let requests = requests.filter(|&request| self.entry(request, from.1).is_ok());
         let ids: BTreeSet<_> = requests.chain([id]).collect();
-        ids.iter().for_each(|id| _ = old.ids.remove(id));
+        if let Some(old) = self.channels.get_mut(&from.1) {
+            ids.iter().for_each(|id| _ = old.ids.remove(id));
+        }
         for request in &ids {
             if let Some(Some(entry)) = self.entries.get_mut(request.0 as usize) {
                 entry.channel = to;
@@ -216,7 +228,7 @@ impl Table {
             listener.backlog -= 1;
         }
         let response = reply::event(event, uid, id.0);
-        self.queue(channel, of, Waiting { request: Some(id), membership: None, response });
+        self.queue(channel, of, Waiting { request: Some((id, event.id)), membership: None, response });
         true
     }
 

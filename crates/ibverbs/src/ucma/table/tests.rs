@@ -187,6 +187,27 @@ fn a_request_names_a_new_identifier_by_the_listeners_name() {
 }
 
 #[test]
+fn a_number_that_a_destroyed_request_had_is_nobodys_but_its_new_owners() {
+    let mut world = World::new();
+    let (listener, connection) = world.add(5);
+    world.table.set_backlog(listener, world.channel.1, 2).unwrap();
+    world.request(connection);
+    let request = Id(1);
+    // The program has guessed it, and destroys it before it takes the event.
+    world.table.end(request, world.channel.1).unwrap();
+    world.table.forget(request, None);
+    let (again, own) = world.add(6);
+    assert_eq!(again, request);
+    let other = add_channel(&mut world.table);
+    let from = (world.channel.0.as_raw_fd(), world.channel.1);
+    assert_eq!(world.table.migrate(listener, from, other.1), Ok(0));
+    assert_eq!(world.table.find(again, world.channel.1), Ok(own), "it does not move with the listener");
+    world.table.end(listener, other.1).unwrap();
+    assert_eq!(world.table.forget(listener, None), (0, vec![]));
+    assert_eq!(world.table.find(again, world.channel.1), Ok(own), "nor end with it");
+}
+
+#[test]
 fn nothing_is_told_of_a_request_before_it_is_accepted() {
     let mut world = World::new();
     let (listener, connection) = world.add(5);
