@@ -194,7 +194,20 @@ impl Manager {
     /// # Errors
     /// There is nothing to accept, or there is too much private data. The peer is refused then.
     pub fn accept(&self, id: CmId, param: Option<&ConnParam>) -> Result<(), CmError> {
-        self.owner.enter(|state| state.ids.accept(state.now, id, param))?
+        self.accept_then(id, param, || ())
+    }
+
+    /// The same; `accepted` runs if it is done, before anything that follows is told. It calls no manager.
+    ///
+    /// # Errors
+    /// As [`Manager::accept`].
+    pub fn accept_then(
+        &self,
+        id: CmId,
+        param: Option<&ConnParam>,
+        accepted: impl FnOnce(),
+    ) -> Result<(), CmError> {
+        self.owner.enter(|state| state.ids.accept(state.now, id, param).map(|()| accepted()))?
     }
 
     /// Refuses a request, or what the peer has accepted, for a reason of the program's

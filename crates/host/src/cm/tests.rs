@@ -65,8 +65,8 @@ impl Side {
     }
 }
 
-/// Two sides that are connected.
-fn connect(client: &Side, server: &Side, to: &str) {
+/// Two sides that are connected; the server's end.
+fn connect(client: &Side, server: &Side, to: &str) -> CmId {
     let to: SocketAddr = to.parse().unwrap();
     let listener = server.create();
     server.manager().bind(listener, to.into()).unwrap();
@@ -82,7 +82,15 @@ fn connect(client: &Side, server: &Side, to: &str) {
     server.manager().accept(passive, Some(&param)).unwrap();
     client.expect(EventKind::ConnectResponse);
     client.manager().accept(active, None).unwrap();
-    server.expect(EventKind::Established);
+    server.expect(EventKind::Established)
+}
+
+#[test]
+fn what_is_to_follow_an_acceptance_does_not_follow_one_that_fails() {
+    let (client, server) = (Side::new("127.71.5.5"), Side::new("127.71.5.6"));
+    let passive = connect(&client, &server, "127.71.5.6:3");
+    let again = server.manager().accept_then(passive, Some(&ConnParam::default()), || panic!("it has run"));
+    assert!(matches!(again, Err(CmError::State { call: "accept", .. })), "{again:?}");
 }
 
 /// What comes to a device is lost, or no longer.
