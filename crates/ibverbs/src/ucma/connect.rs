@@ -43,23 +43,17 @@ fn tell_listener(call: &Call, connection: CmId) {
 
 /// As `ucma.c ucma_accept()`. Without parameters it completes the connection that this side has asked for.
 ///
-/// What happens to the connection from now on is told under the name that the program gives it here: also what happens before
-/// the call returns.
+/// What happens to the connection from now on is told under the name that the program gives it here, also what happens before the
+/// call returns. A failure gives it none: of two threads that accept, the one that is late does not take the other's name away.
 pub(super) fn accept(call: &Call) -> Result<(), Refused> {
     let command: abi::Accept = call.grown_input(offset_of!(abi::Accept, ece))?;
     let connection = call.find(command.id)?;
     if command.conn_param.valid == 0 {
         return Ok(call.state.manager.accept(connection, None)?);
     }
-    let before = call.state.table().set_uid(Id(command.id), call.channel, command.uid)?;
-    let accepted = call.state.manager.accept(connection, Some(&conn_param(&command.conn_param, command.ece)));
-    if accepted.is_err() {
-        let mut table = call.state.table();
-        if table.set_uid(Id(command.id), call.channel, before).is_ok() && before == 0 {
-            table.drop_events(Id(command.id), call.channel, Some(call.fd));
-        }
-    }
-    Ok(accepted?)
+    let param = conn_param(&command.conn_param, command.ece);
+    let name = || call.state.table().set_uid(Id(command.id), connection, command.uid);
+    Ok(call.state.manager.accept_then(connection, Some(&param), name)?)
 }
 
 /// As `ucma.c ucma_reject()`.

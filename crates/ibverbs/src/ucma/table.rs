@@ -102,9 +102,13 @@ impl Table {
         self.entry(id, channel).map(|entry| entry.connection)
     }
 
-    /// Whether the program may be told of an identifier, by this name; what it was before.
-    pub(super) fn set_uid(&mut self, id: Id, channel: Key, uid: u64) -> Result<u64, Refused> {
-        Ok(std::mem::replace(&mut self.entry_mut(id, channel)?.uid, uid))
+    /// The program may be told of a connection from now on, by this name. It may be on another channel by now, or gone.
+    pub(super) fn set_uid(&mut self, id: Id, connection: CmId, uid: u64) {
+        if let Some(Some(entry)) = self.entries.get_mut(id.0 as usize)
+            && entry.connection == connection
+        {
+            entry.uid = uid;
+        }
     }
 
     pub(super) fn set_backlog(&mut self, id: Id, channel: Key, backlog: u32) -> Result<CmId, Refused> {
@@ -144,7 +148,7 @@ impl Table {
     }
 
     /// Drops the events of an identifier that nobody has taken; the requests among them.
-    pub(super) fn drop_events(&mut self, of: Id, channel: Key, fd: Option<c_int>) -> Vec<(Id, CmId)> {
+    fn drop_events(&mut self, of: Id, channel: Key, fd: Option<c_int>) -> Vec<(Id, CmId)> {
         let Some(queue) = self.channels.get_mut(&channel) else { return Vec::new() };
         let dropped = queue.events.extract(of, |_| true);
         if let Some(fd) = fd {

@@ -217,7 +217,7 @@ fn nothing_is_told_of_a_request_before_it_is_accepted() {
     let id = world.take().unwrap().2;
     world.tell(child, EventKind::Rejected);
     assert!(!world.is_readable());
-    assert_eq!(world.table.set_uid(id, world.channel.1, 6), Ok(0));
+    world.table.set_uid(id, child, 6);
     world.tell(child, EventKind::Established);
     assert_eq!(world.take(), Some((ESTABLISHED, 6, id)));
 }
