@@ -61,11 +61,17 @@ impl Signal {
         }
         // So that what is read from is what was looked at.
         let Some(copy) = copy_of(fd) else { return };
-        if known::of_descriptor(copy.as_raw_fd()) == Some(key) && waiting(copy.as_fd()) > 0 {
-            // SAFETY: room for one byte. It is there, so the call does not wait.
-            let taken = unsafe { libc::syscall(libc::SYS_read, copy.as_raw_fd(), [0_u8].as_mut_ptr(), 1) };
-            self.is_raised = taken != 1;
+        if known::of_descriptor(copy.as_raw_fd()) != Some(key) {
+            return;
         }
+        if waiting(copy.as_fd()) == 0 {
+            // The program has read it, where a kernel would have refused that.
+            self.is_raised = false;
+            return;
+        }
+        // SAFETY: room for one byte. It is there, so the call does not wait.
+        let taken = unsafe { libc::syscall(libc::SYS_read, copy.as_raw_fd(), [0_u8].as_mut_ptr(), 1) };
+        self.is_raised = taken != 1;
     }
 }
 
@@ -136,8 +142,22 @@ mod tests {
         signal.lower(-1, key);
         assert_eq!(waiting(theirs.as_fd()), 1, "taken out by a descriptor of the channel only");
         signal.lower(theirs.as_raw_fd(), key);
+        assert_eq!(waiting(theirs.as_fd()), 0);
         drop((theirs, copy));
         signal.raise();
+        known::remove(key);
+    }
+
+    #[test]
+    fn a_program_that_reads_from_a_channel_is_told_again() {
+        let (mut signal, theirs) = Signal::new(libc::O_CLOEXEC).unwrap();
+        let key = known::insert(theirs.as_raw_fd()).unwrap();
+        signal.raise();
+        let mut channel = std::fs::File::from(theirs);
+        assert_eq!(std::io::Read::read(&mut channel, &mut [0; 8]).unwrap(), 1);
+        signal.lower(channel.as_raw_fd(), key);
+        signal.raise();
+        assert_eq!(waiting(channel.as_fd()), 1);
         known::remove(key);
     }
 
