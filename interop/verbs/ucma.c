@@ -82,6 +82,23 @@ static void lengths_and_numbers_are_checked(void)
 	close(channel);
 }
 
+/* The header says how long a command is; what is written may be longer. */
+static void no_answer_looks_like_a_failure_that_is_none(void)
+{
+	int channel = open_channel(0);
+	struct rdma_ucm_create_id_resp response = { .id = -1 };
+	/* Far from the end of what addresses there are. */
+	static struct command command = { .header = { RDMA_USER_CM_CMD_CREATE_ID, sizeof command.create_id, 4 } };
+	volatile size_t most = SIZE_MAX, long_one = 4000, huge = 3UL << 30;
+
+	command.create_id = (struct rdma_ucm_create_id){ .ps = RDMA_PS_TCP, .response = (uintptr_t)&response };
+	CHECK(FAILS(write(channel, &command, most) < 0, EFAULT) && FAILS(write(channel, &command, most / 2 + 1) < 0, EFAULT));
+	CHECK(response.id == ~0u);
+	CHECK(write(channel, &command, long_one) == 4000 && destroy_id(channel, response.id) == 0);
+	CHECK(write(channel, &command, huge) == 0x7ffff000 && destroy_id(channel, response.id) == 0);
+	close(channel);
+}
+
 /* A command at the end of what is mapped, and one that passes it. */
 static void a_command_may_end_where_memory_ends(void)
 {
@@ -370,6 +387,7 @@ static void several_commands_go_by_one_writev(void)
 	struct rdma_ucm_create_id_resp responses[2] = { { 99 }, { 99 } };
 	struct command commands[3];
 	struct iovec parts[3];
+	volatile int negative = -1, many = 1025;
 
 	for (int i = 0; i < 3; i++) {
 		commands[i] = (struct command){
@@ -379,6 +397,9 @@ static void several_commands_go_by_one_writev(void)
 	}
 	CHECK(writev(channel, parts, 3) == (ssize_t)(2 * parts[0].iov_len) && responses[1].id == responses[0].id + 1);
 	CHECK(FAILS(writev(channel, parts + 2, 1) < 0, EFAULT) && FAILS(writev(channel, nowhere, 1) < 0, EFAULT));
+	responses[0].id = responses[1].id = 99;
+	CHECK(FAILS(writev(channel, parts, negative) < 0, EINVAL) && FAILS(writev(channel, parts, many) < 0, EINVAL));
+	CHECK(responses[0].id == 99 && responses[1].id == 99);
 	close(channel);
 }
 
@@ -521,6 +542,7 @@ int main(int argc, char **argv)
 	the_node_is_a_character_device();
 	what_is_no_channel_is_left_alone();
 	lengths_and_numbers_are_checked();
+	no_answer_looks_like_a_failure_that_is_none();
 	a_command_may_end_where_memory_ends();
 	answers_have_room_or_nothing_is_done();
 	identifiers_are_those_of_the_channel();

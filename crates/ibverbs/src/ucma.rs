@@ -52,6 +52,10 @@ pub(crate) unsafe fn write(fd: c_int, channel: Key, buf: *const c_void, len: usi
     let before = unsafe { *libc::__errno_location() };
     let mut event = None;
     let errno = command(|| {
+        // As `read_write.c vfs_write()`: nothing of the program's is so long.
+        if isize::try_from(len).is_err() {
+            return Err(Refused(libc::EFAULT));
+        }
         let (call, handler) = command::parse(state::current()?, (fd, channel), (address, len))?;
         match handler {
             Some(handler) => handler(&call),
@@ -67,8 +71,7 @@ pub(crate) unsafe fn write(fd: c_int, channel: Key, buf: *const c_void, len: usi
     };
     if errno == 0 {
         set_errno(Refused(before));
-        // No command is longer than what a header can say.
-        return len.cast_signed();
+        return len.min(MAX_WRITTEN).cast_signed();
     }
     set_errno(Refused(errno));
     -1
@@ -76,12 +79,14 @@ pub(crate) unsafe fn write(fd: c_int, channel: Key, buf: *const c_void, len: usi
 
 /// `writev` to a channel: a command in each part, until one fails. As `read_write.c do_loop_readv_writev()`.
 pub(crate) unsafe fn writev(fd: c_int, channel: Key, parts: *const c_void, count: c_int) -> isize {
+    let Some(count) = u32::try_from(count).ok().filter(|&count| count <= MAX_PARTS) else {
+        return fail(0, INVALID);
+    };
     let mut written = 0;
-    for index in 0..count.cast_unsigned() {
+    for index in 0..count {
         let at = parts.expose_provenance() as u64 + u64::from(index) * size_of::<abi::Part>() as u64;
         let part = match memory::read::<abi::Part>(at) {
-            Ok(part) if count <= MAX_PARTS => part,
-            Ok(_) => return fail(written, INVALID),
+            Ok(part) => part,
             Err(refused) => return fail(written, refused),
         };
         // SAFETY: the caller's promise.
@@ -149,4 +154,6 @@ fn try_event(call: &Call) -> Option<Result<(), Refused>> {
 }
 
 /// `UIO_MAXIOV`.
-const MAX_PARTS: c_int = 1024;
+const MAX_PARTS: u32 = 1024;
+/// `MAX_RW_COUNT`: what one `write` says at most, whatever the length.
+const MAX_WRITTEN: usize = 0x7fff_f000;
