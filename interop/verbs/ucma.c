@@ -468,10 +468,35 @@ static void a_name_that_comes_with_a_failure_is_not_taken(void)
 	close(channel);
 }
 
+static sigjmp_buf back;
+
+static void leave(int signal)
+{
+	(void)signal;
+	siglongjmp(back, 1);
+}
+
+/* Also if it was put there when the channel was open. */
+static void a_wrong_address_is_no_affair_of_the_programs_handler(void)
+{
+	int channel = open_channel(0);
+	struct command command = { .create_id = { .ps = RDMA_PS_TCP, .response = (uintptr_t)nowhere } };
+	struct sigaction action = { .sa_handler = leave }, before;
+
+	CHECK(sigaction(SIGSEGV, &action, &before) == 0);
+	CHECK(sigsetjmp(back, 1) == 0);
+	CHECK(GIVE(channel, &command, CREATE_ID, create_id, 4) < 0 && errno == EFAULT);
+	if (sigsetjmp(back, 1) == 0) {
+		*(volatile char *)nowhere = 1;
+		CHECK(!"it is the program's own fault");
+	}
+	CHECK(sigaction(SIGSEGV, &before, NULL) == 0);
+	close(channel);
+}
+
 static int asked_channel;
 static uint32_t asked_id;
 static volatile int asked;
-static sigjmp_buf back;
 
 static void ask(int signal)
 {
@@ -557,6 +582,7 @@ int main(int argc, char **argv)
 	several_commands_go_by_one_writev();
 	a_thread_that_waits_is_cancelled_and_interrupted();
 	a_name_that_comes_with_a_failure_is_not_taken();
+	a_wrong_address_is_no_affair_of_the_programs_handler();
 	a_handler_may_ask_while_a_command_is_under_way();
 	rubbish_is_answered();
 	puts("all is well");

@@ -110,8 +110,14 @@ fn fail(written: isize, refused: Refused) -> isize {
 
 /// Runs a command. No handler of a signal interrupts it, which might give a command of its own and wait for a lock that nobody
 /// releases, or never return.
+///
+/// Where there is no memory, our handler of faults says so. The program may have put one of its own in front of it since.
 fn command(run: impl FnOnce() -> Result<(), Refused>) -> c_int {
-    signals::hold_back(|| status_of("rdma_cm", run))
+    signals::hold_back(|| {
+        // It was possible when the channel was opened, and is now.
+        let _ = userdma_mem::install_fault_handler();
+        status_of("rdma_cm", run)
+    })
 }
 
 /// As `ucma.c ucma_get_event()`: the oldest event; waits for one unless the descriptor is non-blocking at this moment.
