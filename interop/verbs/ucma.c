@@ -262,6 +262,7 @@ static void options_have_their_lengths(void)
 	CHECK(set_option(channel, id, 9, 0, &one, 4) < 0 && errno == ENOSYS);
 	CHECK(set_option(channel, id, 0, RDMA_OPTION_ID_TOS, nowhere, 1) < 0 && errno == EFAULT);
 	CHECK(set_option(channel, id, 0, RDMA_OPTION_ID_TOS, &one, ~0u) < 0 && errno == EINVAL);
+	CHECK(set_option(channel, 4000, 0, RDMA_OPTION_ID_TOS, &one, ~0u) < 0 && errno == EINVAL);
 	close(channel);
 }
 

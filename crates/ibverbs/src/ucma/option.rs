@@ -9,10 +9,10 @@ use crate::answer::{INVALID, Refused};
 /// As `ucma.c ucma_set_option()`.
 pub(super) fn set_option(call: &Call) -> Result<(), Refused> {
     let command: abi::SetOption = call.input()?;
-    let connection = call.find(command.id)?;
     if command.optlen > MAX_OPTION {
         return Err(INVALID);
     }
+    let connection = call.find(command.id)?;
     let mut value = vec![0; command.optlen as usize];
     memory::read_bytes(command.optval, &mut value)?;
     let option = match (command.level, command.optname) {
