@@ -2,13 +2,14 @@
 
 use std::ffi::{CStr, c_char, c_int};
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use userdma_host::cm::{DeviceEntry, Devices};
 use userdma_host::{DeviceSpec, DevicesError, Host, HostConfig, Stats};
 
 use crate::answer::{INVALID, Refused, number, pointer, set_errno};
+use crate::fork_lock::ForkLock;
 use crate::lids::{self, Lids};
 use crate::log::{self, Level};
 use crate::{abi, explain, hooks, port, settings, trace, ucma};
@@ -22,8 +23,10 @@ pub(crate) struct DeviceObject {
     spec: DeviceSpec,
     index: usize,
     guid: [u8; 8],
-    /// The device as this process has it open, shared by all its contexts.
-    open: Mutex<Weak<OpenDevice>>,
+    /// The one that was listed next.
+    next: AtomicPtr<Self>,
+    /// The device as this process has it open, shared by all its contexts. To open it takes its time, in which others may fork.
+    open: ForkLock<Weak<OpenDevice>>,
 }
 
 /// An open device of this process.
@@ -33,10 +36,9 @@ pub(crate) struct OpenDevice {
     pub(crate) lids: Option<Lids>,
 }
 
-/// Every device that was ever listed, by address.
-static KNOWN: Mutex<Vec<usize>> = Mutex::new(Vec::new());
-/// How many those are.
-static COUNT: AtomicUsize = AtomicUsize::new(0);
+/// Every device that was ever listed: the first, which leads to the next. The list grows at its end only, without a lock, which a
+/// child of `fork` might find taken for ever.
+static FIRST: AtomicPtr<DeviceObject> = AtomicPtr::new(std::ptr::null_mut());
 
 /// `ibv_get_device_list`.
 pub(crate) unsafe extern "C" fn get_device_list(num_devices: *mut c_int) -> *mut *mut abi::Device {
@@ -69,15 +71,12 @@ pub(crate) unsafe extern "C" fn get_device_list(num_devices: *mut c_int) -> *mut
 pub(crate) fn list() -> Result<Vec<*mut abi::Device>, Refused> {
     let specs = specs()?;
     let first = hooks::first_free_number();
-    let mut known = lock(&KNOWN);
-    let devices = specs.into_iter().map(|spec| known_device(&mut known, spec, first)).collect();
-    COUNT.store(known.len(), Ordering::Release);
-    Ok(devices)
+    Ok(specs.into_iter().map(|spec| known_device(&FIRST, spec, first)).collect())
 }
 
 /// How many devices are known.
 pub(crate) fn count() -> usize {
-    COUNT.load(Ordering::Acquire)
+    known().count()
 }
 
 /// Every device that is known, as [`count`] counts them.
@@ -88,14 +87,14 @@ pub(crate) fn views() -> Vec<hooks::View> {
 /// What the device with this name has counted, if this process has it open.
 pub(crate) fn stats(name: &str) -> Option<Stats> {
     let device = known().find(|device| device.spec.name == name)?;
-    let open = lock(&device.open).upgrade()?;
+    let open = device.open.lock().upgrade()?;
     open.host.stats().ok()
 }
 
 fn known() -> impl Iterator<Item = &'static DeviceObject> {
-    let known = lock(&KNOWN).clone();
-    // SAFETY: devices live for ever.
-    known.into_iter().map(|at| unsafe { &*std::ptr::with_exposed_provenance::<DeviceObject>(at) })
+    // SAFETY: null, or a device, all of which live for ever.
+    let at = |place: &AtomicPtr<DeviceObject>| unsafe { place.load(Ordering::Acquire).as_ref() };
+    std::iter::successors(at(&FIRST), move |device| at(&device.next))
 }
 
 /// `ibv_free_device_list`.
@@ -119,7 +118,8 @@ pub(crate) unsafe extern "C" fn get_device_guid(device: *mut abi::Device) -> u64
 /// `ibv_get_device_index`: the place among the devices that this process knows.
 pub(crate) unsafe extern "C" fn get_device_index(device: *mut abi::Device) -> c_int {
     number(|| {
-        let place = lock(&KNOWN).iter().position(|&known| known == device.addr()).ok_or(INVALID)?;
+        let is_it = |known: &DeviceObject| std::ptr::from_ref(known).addr() == device.addr();
+        let place = known().position(is_it).ok_or(INVALID)?;
         c_int::try_from(place).map_err(|_| INVALID)
     })
 }
@@ -174,7 +174,7 @@ impl DeviceObject {
         put(&mut abi.dev_path, &format!("/sys/class/infiniband_verbs/uverbs{index}"));
         put(&mut abi.ibdev_path, &format!("/sys/class/infiniband/{}", spec.name));
         let guid = guid(spec.addresses.first().copied().unwrap_or(IpAddr::from([0; 4])));
-        Self { abi, zero: [0; 16], spec, index, guid, open: Mutex::default() }
+        Self { abi, zero: [0; 16], spec, index, guid, next: AtomicPtr::default(), open: ForkLock::default() }
     }
 
     fn view(&self) -> hooks::View {
@@ -202,7 +202,7 @@ impl DeviceObject {
 
     /// Opens the device, or shares it with those of this process who have it open.
     pub(crate) fn open(&self) -> Result<Arc<OpenDevice>, Refused> {
-        let mut open = lock(&self.open);
+        let mut open = self.open.lock();
         if let Some(device) = open.upgrade().filter(|device| device.host.check().is_ok()) {
             return Ok(device);
         }
@@ -249,18 +249,23 @@ fn error_of(name: &str, error: userdma_host::OpenError) -> userdma_host::OpenErr
     error
 }
 
-/// The device for `spec`: the one that was listed before, or a new one.
-fn known_device(known: &mut Vec<usize>, spec: DeviceSpec, first: usize) -> *mut abi::Device {
-    for &address in known.iter() {
-        let device = std::ptr::with_exposed_provenance_mut::<DeviceObject>(address);
-        // SAFETY: devices live for ever.
-        if unsafe { (*device).spec == spec } {
-            return device.cast();
+/// The device for `spec`: the one that was listed before, or a new one at the end of the list that begins at `place`.
+fn known_device(place: &AtomicPtr<DeviceObject>, spec: DeviceSpec, number: usize) -> *mut abi::Device {
+    let mut found = place.load(Ordering::Acquire);
+    if found.is_null() {
+        let new = Box::into_raw(Box::new(DeviceObject::new(spec.clone(), number)));
+        match place.compare_exchange(found, new, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => return new.cast(),
+            Err(faster) => {
+                // SAFETY: made above, and nobody else has seen it.
+                drop(unsafe { Box::from_raw(new) });
+                found = faster;
+            }
         }
     }
-    let device = Box::into_raw(Box::new(DeviceObject::new(spec, first + known.len())));
-    known.push(device.expose_provenance());
-    device.cast()
+    // SAFETY: devices live for ever.
+    let device = unsafe { &*found };
+    if device.spec == spec { found.cast() } else { known_device(&device.next, spec, number + 1) }
 }
 
 fn specs() -> Result<Vec<DeviceSpec>, Refused> {
@@ -352,5 +357,25 @@ mod tests {
         assert_eq!(of("10.1.2.3"), [0x02, 0, 10, 0xff, 0xfe, 1, 2, 3]);
         assert_eq!(of("10.1.2.3"), of("::ffff:10.1.2.3"));
         assert_ne!(of("2001:db8::1"), of("2001:db8::2"));
+    }
+
+    #[test]
+    fn a_device_is_listed_once_behind_those_before() {
+        let list = AtomicPtr::default();
+        let spec = |name: &str| DeviceSpec {
+            name: name.to_owned(),
+            addresses: vec![IpAddr::from([127, 0, 0, 1])],
+            mtu: None,
+            max_window: None,
+            recv_buffer: None,
+            lids: false,
+        };
+        let [a, b] = ["one", "two"].map(spec);
+        let first = known_device(&list, a.clone(), 5);
+        let second = known_device(&list, b.clone(), 5);
+        assert_eq!((known_device(&list, a, 5), known_device(&list, b, 5)), (first, second));
+        // SAFETY: made above.
+        let indices = [first, second].map(|device| unsafe { DeviceObject::of(device) }.index);
+        assert_eq!(indices, [5, 6]);
     }
 }

@@ -29,6 +29,7 @@ mod cq_ex;
 mod devices;
 mod event;
 mod explain;
+mod fork_lock;
 mod hooks;
 mod lids;
 mod log;
