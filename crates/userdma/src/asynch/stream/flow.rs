@@ -85,6 +85,13 @@ pub(super) struct Span {
     pub(super) len: usize,
 }
 
+/// What the peer has told of what it has taken: half a ring or half of the receives at a time.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Progress {
+    read_by_peer: u64,
+    taken_by_peer: u64,
+}
+
 /// The peer has told what cannot be.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Violation(pub(super) &'static str);
@@ -229,6 +236,11 @@ impl Flow {
     /// Whether nothing remains to be done for a program that has left.
     pub(super) fn has_left(&self) -> bool {
         self.is_peer_gone || self.gone == Stage::Sent && self.unanswered == 0
+    }
+
+    /// What the peer has told of what it has taken.
+    pub(super) fn progress(&self) -> Progress {
+        Progress { read_by_peer: self.read_by_peer, taken_by_peer: self.taken_by_peer }
     }
 
     /// Whether a question would show something: nothing that the peer must answer is under way.

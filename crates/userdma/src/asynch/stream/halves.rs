@@ -20,8 +20,9 @@ use crate::connect::Link;
 /// * *Writing* copies into memory of the stream and sends at once, without waiting for a flush; small writes that come while many
 ///   messages are under way go together. It waits when the peer has not read a ring's worth of bytes.
 /// * *End*: after a shutdown the peer reads what was written, then the end (0 bytes). The other direction goes on.
-/// * *Dropping* both directions sends what was written and tells the peer, in the background; writes of the peer then fail.
-///   A process that ends takes what was not sent yet with it: shut down first, and wait for it.
+/// * *Dropping* both directions sends what was written and tells the peer, in the background; writes of the peer then fail. A
+///   process that ends takes what was not sent yet with it: shut down first, and wait for it. A peer that reads less than half a
+///   ring in ten minutes gets no more, unless nobody asks it ([`StreamAttr::keep_alive`](crate::StreamAttr::keep_alive)).
 /// * *A peer that is gone* is an error of reads and writes: at once if its program dropped the stream; after some two seconds
 ///   if it does not answer any more and something is under way; else when it is asked next
 ///   ([`StreamAttr::keep_alive`](crate::StreamAttr::keep_alive)). What had come before is read first.
@@ -66,6 +67,12 @@ impl RdmaStream {
         let owner = Arc::new(Owner { shared, sizes });
         let write = RdmaWriteHalf { owner: Arc::clone(&owner) };
         Self { read: RdmaReadHalf { owner }, write }
+    }
+
+    /// What its halves share.
+    #[cfg(test)]
+    pub(super) fn shared(&self) -> Arc<Shared> {
+        Arc::clone(&self.read.owner.shared)
     }
 
     /// Its halves, for two tasks.

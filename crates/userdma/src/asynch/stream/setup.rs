@@ -175,6 +175,7 @@ const SENDS: u32 = UNDER_WAY + 4;
 
 #[cfg(test)]
 mod tests {
+    use super::super::state::PATIENCE;
     use super::super::watch::Watch;
     use super::*;
     use crate::Device;
@@ -199,6 +200,37 @@ mod tests {
         let error = ours.connect(&to_them.0, &to_them.1).unwrap_err();
         assert!(matches!(error, Error::Io(_)), "{error}");
         assert_eq!(std::io::Read::read(&mut their_stream, &mut [0]).unwrap(), 0, "the peer is told");
+        let end = userdma_host::uptime() + Duration::from_secs(20);
+        while !pd.is_last() {
+            assert!(userdma_host::uptime() < end, "queue pair and ring are there still");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_stream_that_was_left_ends_though_its_peer_never_reads() {
+        let (pd, ours) = setup("127.72.1.4", Watch::default());
+        let (_, theirs) = setup("127.72.1.5", Watch::default());
+        let (to_us, to_them) = ((ours.endpoint(), ours.offer()), (theirs.endpoint(), theirs.offer()));
+        let _never_read = theirs.connect(&to_us.0, &to_us.1).unwrap();
+        let stream = ours.connect(&to_them.0, &to_them.1).unwrap();
+        let shared = stream.shared();
+        let mut stream = stream.into_blocking();
+        stream.set_write_timeout(Some(Duration::from_millis(20)));
+        // More than the peer's ring has room for.
+        while std::io::Write::write(&mut stream, &[7; 1 << 16]).is_ok() {}
+        let start = userdma_host::uptime();
+        for seconds in [0, 1000, 2000] {
+            shared.ask(start + Duration::from_secs(seconds));
+        }
+        assert!(shared.with_owner(|_| ()).is_some(), "the program has it");
+        drop(stream);
+        shared.ask(start);
+        shared.ask(start + PATIENCE - Duration::from_nanos(1));
+        assert!(shared.with_owner(|_| ()).is_some(), "the peer may read it still");
+        shared.ask(start + PATIENCE);
+        assert!(shared.with_owner(|_| ()).is_none());
+        drop(shared);
         let end = userdma_host::uptime() + Duration::from_secs(20);
         while !pd.is_last() {
             assert!(userdma_host::uptime() < end, "queue pair and ring are there still");

@@ -7,6 +7,7 @@
 use std::io::IoSlice;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker, ready};
+use std::time::Duration;
 
 use userdma_verbs::{RemoteAddr, SendOp};
 
@@ -114,9 +115,12 @@ impl Shared {
         });
     }
 
-    /// Asks the peer whether it is there, unless something is under way that does. If it is not, the stream breaks.
-    pub(super) fn ask(self: &Arc<Self>) {
+    /// Asks the peer whether it is there, unless something is under way that does. If it is not, the stream breaks. A stream that
+    /// the program has left is given up if its peer has taken nothing of it for long. `now` is the time of
+    /// [`userdma_host::uptime`].
+    pub(super) fn ask(self: &Arc<Self>, now: Duration) {
         self.enter(|state| {
+            state.lose_patience(now);
             if state.flow.is_idle() && state.failure.is_none() {
                 state.flow.asked();
                 let op = SendOp::Write(address(RemoteMr::NONE));

@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use super::error::StreamError;
-use super::flow::Flow;
+use super::flow::{Flow, Progress};
 use crate::AsyncQp;
 use crate::asynch::ops::Key;
 use crate::connect::Link;
@@ -30,6 +31,8 @@ pub(super) struct State {
     pub(super) failure: Option<StreamError>,
     /// Nobody has it any more.
     pub(super) is_left: bool,
+    /// How far it was when the peer took something the last time, as far as that was looked at since nobody has it, and when.
+    last_move: Option<(Progress, Duration)>,
     reader: Option<Waker>,
     writer: Option<(Until, Waker)>,
 }
@@ -54,6 +57,7 @@ impl State {
             recvs,
             failure: None,
             is_left: false,
+            last_move: None,
             reader: None,
             writer: None,
         }
@@ -124,6 +128,23 @@ impl State {
         self.failure = Some(failure);
     }
 
+    /// Gives up a stream that nobody has any more and of which the peer takes nothing: what was written keeps memory and a queue
+    /// pair, and a peer who is there, but never reads, would keep them for ever.
+    pub(super) fn lose_patience(&mut self, now: Duration) {
+        if !self.is_left {
+            return;
+        }
+        let progress = self.flow.progress();
+        match self.last_move {
+            Some((before, since)) if before == progress => {
+                if now.saturating_sub(since) >= PATIENCE {
+                    self.fail(StreamError::PeerGone);
+                }
+            }
+            Some(_) | None => self.last_move = Some((progress, now)),
+        }
+    }
+
     /// The tasks that have something to do.
     pub(super) fn due(&mut self) -> [Option<Waker>; 2] {
         let reader = if self.readable().is_some() { self.reader.take() } else { None };
@@ -138,3 +159,7 @@ impl State {
         if is_done { self.owner.take() } else { None }
     }
 }
+
+/// How long a peer may take nothing of a stream that the program has left. It tells of half a ring at a time, which has 128 MiB at
+/// most: a slow reader needs minutes for that.
+pub(super) const PATIENCE: Duration = Duration::from_mins(10);

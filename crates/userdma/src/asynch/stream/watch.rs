@@ -80,7 +80,7 @@ impl Watch {
                 continue;
             }
             drop(state);
-            due.iter().for_each(Shared::ask);
+            due.iter().for_each(|stream| stream.ask(now));
         }
     }
 }
@@ -102,4 +102,5 @@ impl State {
 const SHORTEST: Duration = Duration::from_millis(10);
 /// So long after the last stream the thread is there at most.
 const LONGEST_SLEEP: Duration = Duration::from_secs(10);
-const STACK_BYTES: usize = 64 << 10;
+/// It may end connections and destroy queue pairs.
+const STACK_BYTES: usize = 256 << 10;
